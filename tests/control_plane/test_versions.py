@@ -1,6 +1,6 @@
 """Both versions of the API, and running jobs through an upgrade, its rollback and a second upgrade.
 
-`UPGRADE_JOBS=25` plays it with 50 jobs, which takes minutes.
+`make upgrade` plays it with 50 jobs, which takes minutes.
 The operator and the definition of before are those of 0.1 (tests/released), which knows v1alpha1 alone.
 """
 

@@ -18,6 +18,8 @@ DISTURBED_SECONDS = 5.0
 """Before a fault: what an operator has not seen yet when it is killed, it may never see."""
 PROGRESS_SECONDS = 1.5
 """A little less than the interval at which the operator of a night writes progress."""
+LEFT = (Phase.STOPPING, Phase.SUSPENDED, Phase.RESTARTING)
+"""Phases in which an attempt is over, or is about to be."""
 PEOPLE = ("suspend", "edit", "retry", "delete", "delete-jobset")
 CAUSE_OF: dict[str, Cause] = {
     "crash": Cause.CRASH,
@@ -65,17 +67,14 @@ def ended_stays_ended(history: History) -> list[str]:
 
 
 def step_goes_back_only_when_counted(history: History) -> list[str]:
-    """The step in status goes back only with a counted restart, a stop or a new JobSet; a checkpoint never does."""
+    """The step in status goes back only with a restart, a stop or a new JobSet; a checkpoint never does."""
     broken = []
     counted = ("restarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes", "retry", "jobSetUid")
     for later, was, now in history.statuses():
         if now.get("lastCheckpointStep", 0) < was.get("lastCheckpointStep", 0):
             steps = f"{now.get('lastCheckpointStep')} after {was['lastCheckpointStep']}"
             broken.append(f"{later.at:.1f} s: {later.name}: the last checkpoint is {steps}")
-        left = was.get("phase") in ("Stopping", "Suspended", "Restarting") or now.get("phase") in (
-            "Stopping",
-            "Suspended",
-        )
+        left = was.get("phase") in LEFT or now.get("phase") in (*LEFT, Phase.QUEUED)
         if now.get("step", 0) < was.get("step", 0) and not left and all(was.get(f) == now.get(f) for f in counted):
             broken.append(f"{later.at:.1f} s: {later.name}: step {now.get('step')} after {was['step']}")
     return broken
@@ -100,13 +99,14 @@ def restarts_only_grow(history: History) -> list[str]:
 def each_fault_under_its_cause(history: History) -> list[str]:
     """Each restart is counted once, under the cause of the fault that made it.
 
-    Nothing but a crash is ever charged. Other free causes are accepted, too, in three cases:
+    Nothing but a crash is ever charged. Other free causes are accepted, too, in four cases:
 
     - unexplained, while something that all jobs share was disturbed;
     - disruption, where a node was lost under a pod of the attempt before the restart was judged: the operator looks at
       nodes when it judges, since a lost node shows up later than the crashes that it makes. So a program that failed by
       itself is free if a node of its attempt is lost before that;
-    - any free cause, beside an act of a person on the job, or while the queue had no quota.
+    - any free cause, beside an act of a person on the job, or while the queue had no quota;
+    - suspension, where the JobSet was suspended as the attempt ended.
 
     Restarts that are judged several at a time are not looked at.
     """
@@ -122,11 +122,14 @@ def each_fault_under_its_cause(history: History) -> list[str]:
         booked = _booked(was, now)
         found = roots.get((uid, attempt), [])
         allowed = {CAUSE_OF[end.why] for end in found}
-        since = min((end.at for end in found), default=later.at - DISTURBED_SECONDS) - DISTURBED_SECONDS
+        # A machine that is busy takes long from the end of pods that were asked to go to the count of their restart.
+        gone = max((end.at for end in history.ends if (end.jobset, end.attempt) == (uid, attempt)), default=later.at)
+        since = min((end.at for end in found), default=gone - DISTURBED_SECONDS) - DISTURBED_SECONDS
         around = [each for each in history.struck if each.at <= later.at and each.until >= since]
         if any(each.blow.kind in INFRASTRUCTURE for each in around):
             allowed |= {Cause.UNEXPLAINED}
         allowed |= _by_people(later.name, around) | _by_lost_nodes(history, uid, attempt, later.at)
+        allowed |= _by_suspension(history, uid, gone)
         if len(booked) != 1 or not booked & allowed:
             injected = ", ".join(f"{end.why} {end.exit_code} of {end.pod}" for end in found) or "nothing"
             counted = ", ".join(sorted(booked)) or "nothing"
@@ -151,6 +154,12 @@ def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float
     return {Cause.DISRUPTION} if any(came[each.node] <= each.until for each in lost) else set()
 
 
+def _by_suspension(history: History, jobset: str, ended_at: float) -> set[Cause]:
+    """Whether the JobSet was suspended as the last pod of the attempt ended."""
+    before = [each for each in history.of("jobset") if each.uid == jobset and each.at <= ended_at]
+    return {Cause.SUSPENSION} if before and before[-1].facts["suspend"] else set()
+
+
 def _by_people(job: str, around: list[Struck]) -> set[Cause]:
     """What restarts beside an act of a person, or of a queue, may be put down to."""
     hit = any(each.blow.target == job and each.blow.kind in PEOPLE for each in around)
@@ -161,8 +170,9 @@ def _by_people(job: str, around: list[Struck]) -> set[Cause]:
 def status_is_true_at_rest(history: History) -> list[str]:
     """Some time after the last blow, each status is of the newest spec and says what is there.
 
-    Running: all hosts are ready, the JobSet is the recorded one, of the newest spec, and all of its restarts are
-    judged. Suspended: asked for. Queued: in a queue. Failed: something had failed. Nothing is on its way any more.
+    Running: all hosts, or some of `workers`, are ready, and so many are counted; the JobSet is the recorded one, of the
+    newest spec, and all of its restarts are judged. Suspended: asked for. Queued: in a queue. Failed: something had
+    failed. Nothing is on its way any more.
     """
     return untrue(history.until(history.rested_at))
 
@@ -174,7 +184,9 @@ def untrue(history: History) -> list[str]:
     broken = []
     for job in history.last("job"):
         own = [pod for pod in pods if pod.facts["job"] == job.name and pod.facts["phase"] in ("Pending", "Running")]
-        wrong = _wrong(job, jobsets.get(job.uid), own, [end for end in history.ends if end.job == job.name])
+        whys = {end.why for end in history.ends if end.job == job.name}
+        whys |= {struck.blow.kind for struck in history.struck if struck.blow.target == job.name}
+        wrong = _wrong(job, jobsets.get(job.uid), own, whys)
         status = job.facts["status"]
         broken += (
             [f"{job.name}: {wrong}, and status is {status.get('phase')}: {status.get('message')}"] if wrong else []
@@ -182,17 +194,16 @@ def untrue(history: History) -> list[str]:
     return broken
 
 
-def _wrong(job: Seen, jobset: Seen | None, pods: list[Seen], ends: list[PodEnd]) -> str:
+def _wrong(job: Seen, jobset: Seen | None, pods: list[Seen], whys: set[str]) -> str:
     """What of a status is not so; empty when nothing is."""
     status, spec = job.facts["status"], job.facts["spec"]
     phase = status.get("phase")
     if status.get("observedGeneration") != job.facts["generation"]:
         return f"generation {job.facts['generation']} is not observed"
-    whys = {end.why for end in ends}
     if phase == Phase.SUCCEEDED:
         return "" if "finished" in whys else "nothing has finished"
     if phase == Phase.FAILED:
-        return "" if whys & {"crash", "fatal", "stop", "peer"} else "nothing has failed"
+        return "" if whys & {"crash", "fatal", "stop", "peer", "delete-jobset"} else "nothing has failed"
     if phase == Phase.SUSPENDED:
         return "" if spec.get("suspend") and not pods else "it is not suspended"
     if spec.get("suspend"):
@@ -209,7 +220,9 @@ def _wrong_while_running(job: Seen, jobset: Seen | None, pods: list[Seen]) -> st
     if jobset is None or jobset.uid != status.get("jobSetUid"):
         return "its JobSet is not the recorded one"
     ready = [pod for pod in pods if pod.facts["ready"] and pod.facts["jobset"] == jobset.uid]
-    if not len(ready) == status.get("hosts") == status.get("hostsReady"):
+    # Workers come back one by one, and their Job may be stuck meanwhile (kubernetes/kubernetes#139428).
+    wanted = len(ready) if job.facts["spec"].get("workers") and ready else status.get("hosts")
+    if not len(ready) == wanted == status.get("hostsReady"):
         return f"{len(ready)} of {status.get('hosts')} hosts are ready"
     if jobset.facts["restarts"] != status.get("bookedRestarts", 0):
         return f"{status.get('bookedRestarts', 0)} of {jobset.facts['restarts']} restarts are judged"

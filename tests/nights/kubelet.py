@@ -102,6 +102,8 @@ class Kubelet:
         self._since: dict[str, float] = {}
         """When something was first seen of a pod: its uid with a word."""
         self._ended: set[str] = set()
+        self._left: set[str] = set()
+        """Uids of pods that ended, and of those that were let go."""
         self._addresses = {job.name: pod_address(number + 1) for number, job in enumerate(jobs)}
         self._servers = [
             HttpServer(self._answer(name), address=address, port=ports.REPORT, poll_seconds=0.5)
@@ -130,8 +132,13 @@ class Kubelet:
     def pods_of(self, job: str) -> list[Object]:
         """The pods of a job that live, in order."""
         found = [pod for pod in self._observer.now("pod") if pod["metadata"]["labels"].get(names.JOB_NAME) == job]
-        living = [pod for pod in found if pod["metadata"]["uid"] not in self._ended]
+        living = [pod for pod in found if not self._is_done_with(pod)]
         return sorted(living, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def _is_done_with(self, pod: Object) -> bool:
+        """A pod that has ended may be deleted later, or have been while it ended: then the kubelet lets it go, too."""
+        uid = pod["metadata"]["uid"]
+        return uid in self._left or (uid in self._ended and "deletionTimestamp" not in pod["metadata"])
 
     def _answer(self, name: str) -> Callable[[Exchange], None]:
         def answer(exchange: Exchange) -> None:
@@ -219,7 +226,7 @@ class Kubelet:
             self._end(name, program, pod, STOPPED, "asked")
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
         self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
-        self._ended.add(pod["metadata"]["uid"])
+        self._left.add(pod["metadata"]["uid"])
 
     def _end(self, name: str, program: Program, pod: Object, exit_code: int, why: str) -> None:
         program.is_up = False

@@ -98,6 +98,11 @@ class Stage:
                 api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
             api.delete(f"/api/v1/namespaces/{namespace}")
 
+    def operator_log(self) -> str:
+        """What the operators of the last night wrote, one start after the other."""
+        files = sorted((self.directory / f"operator-{self._nights}").glob("operator-*.log"), key=_age)
+        return "\n".join(file.read_text() for file in files)
+
     def give_secret(self, namespace: str) -> None:
         """Makes the Secret that some jobs use."""
         key = base64.b64encode(b"value").decode()
@@ -153,6 +158,10 @@ class Stage:
             return self.plane.api.text("/readyz") == "ok"
         except LOST:
             return False
+
+
+def _age(file: Path) -> float:
+    return file.stat().st_mtime
 
 
 def _wake(pid: int) -> None:

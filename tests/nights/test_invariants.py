@@ -88,6 +88,19 @@ GOOD = {
         pod(3),
         job(25, DISRUPTED),
     ),
+    "step of before while a restart is announced": history(
+        job(1, RUNNING), job(4, {**RUNNING, "step": 40, "phase": "Restarting"}), end(5, "crash"), job(9, FAILED)
+    ),
+    "suspension that is judged long after it": history(
+        job(1, RUNNING),
+        jobset(2, suspend=True),
+        end(20, "asked", 75),
+        jobset(50, restarts=1),
+        pod(60),
+        job(70, {**RESTARTED, "suspensionRestarts": 1}),
+    ),
+    "JobSet that was deleted": history(job(1, RUNNING), struck(3, "delete-jobset"), job(4, FAILED)),
+    "one of the workers": history(jobset(2), pod(3), job(4, {**RUNNING, "hosts": 3, "hostsReady": 1}, workers=3)),
     "retry": history(
         end(1, "crash"), job(1, FAILED), jobset(2), pod(3), job(5, {**RUNNING, "observedGeneration": 2}, generation=2)
     ),
@@ -153,7 +166,21 @@ BAD = [
             job(25, DISRUPTED),
         ),
     ),
+    (
+        "each_fault_under_its_cause",
+        history(
+            job(1, RUNNING),
+            jobset(2, suspend=True),
+            jobset(5),
+            end(20, "crash"),
+            jobset(50, restarts=1),
+            pod(60),
+            job(70, {**RESTARTED, "suspensionRestarts": 1}),
+        ),
+    ),
     ("status_is_true_at_rest", history(jobset(2), job(4, RUNNING))),
+    ("status_is_true_at_rest", history(jobset(2), pod(3), job(4, {**RUNNING, "hosts": 3, "hostsReady": 1}))),
+    ("status_is_true_at_rest", history(jobset(2), job(4, {**RUNNING, "hosts": 3, "hostsReady": 0}, workers=3))),
     ("status_is_true_at_rest", history(jobset(2, restarts=1), pod(3), job(4, RUNNING))),
     ("status_is_true_at_rest", history(jobset(2, args=("2",)), pod(3), job(4, RUNNING))),
     ("status_is_true_at_rest", history(jobset(2), pod(3), job(4, RUNNING, generation=2))),

@@ -50,7 +50,7 @@ reads no other. The release after the next may store `{kubernetes_names.NEWEST_V
 stays served, as the owner references of running JobSets name it.
 
 A test plays upgrade, rollback and upgrade with running jobs of both versions, on a real API server and with the
-operator of 0.1: `tests/control_plane/test_versions.py`; `UPGRADE_JOBS=25` makes it 50 jobs.
+operator of 0.1: `tests/control_plane/test_versions.py`; `make upgrade` plays it with 50 jobs.
 """
 
 

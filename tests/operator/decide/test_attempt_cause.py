@@ -21,6 +21,7 @@ from tpujob_resource.models.restart_causes import Cause
 
 DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = {**DELETED, "is_disrupted": True}
+AHEAD = {**EVICTED, "asked_at": NOW + timedelta(seconds=600)}
 LATER = NOW + timedelta(seconds=6)
 A_SECOND_LATER = NOW + timedelta(seconds=1)
 GONE = LostNode(attempt=0, name="node-1", trouble="is gone")
@@ -155,6 +156,21 @@ EXPLAINED = {
         (ended(0, 75, **DELETED, asked_version=10, version=13), ended(1, 1, version=12)),
         (),
         Cause.DISRUPTION,
+    ),
+    "evicted where the clock is ahead, its peers crash": (
+        (ended(0, 143, after=600, **AHEAD, asked_version=10, version=10), ended(1, 1, after=8, version=12)),
+        (),
+        Cause.DISRUPTION,
+    ),
+    "crashed, evicted afterwards where the clock is ahead": (
+        (ended(0, 143, after=600, **AHEAD, asked_version=12, version=12), ended(1, 1, version=10)),
+        (),
+        Cause.CRASH,
+    ),
+    "crashed where the clock is ahead, deleted afterwards": (
+        (ended(0, 1, after=600, version=10), ended(1, 143, after=4, **DELETED, asked_version=12, version=13)),
+        (),
+        Cause.CRASH,
     ),
     "crashed, deleted afterwards": ((ended(0, 1, after=-9, asked_at=NOW),), (), Cause.CRASH),
 }

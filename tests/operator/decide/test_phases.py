@@ -278,7 +278,8 @@ def test_missing_worker_is_no_new_start() -> None:
     status = recorded(startTime=format_time(NOW))
     seen = observed(job(status=status, workers=2, accelerator="cpu:1x1"), jobset=jobset(), hosts=(host(0),))
     decided = decide(seen, SETTINGS).status.as_stored()
-    assert (decided["phase"], decided["ready"]) == ("Running", "1/2")
+    assert (decided["phase"], decided["ready"], decided["message"]) == ("Running", "1/2", "1 of 2 hosts are ready.")
+    assert condition(decided, Type.RUNNING) == ("True", Reason.HOSTS_STARTING)
 
 
 def started(seconds_ago: float, phase: str = "Running") -> dict[str, Any]:

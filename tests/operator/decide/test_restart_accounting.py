@@ -96,6 +96,16 @@ def seen(
         pytest.param(seen(1, *STOPPED, **AT_REST), SUSPENSION, id="a suspension is no restart"),
         pytest.param(seen(1, **AT_REST), SUSPENSION, id="a suspension that nobody saw is no restart"),
         pytest.param(
+            seen(1, status={**HAD_RUN, "phase": "Queued"}),
+            SUSPENSION,
+            id="a suspension that shows after the next start",
+        ),
+        pytest.param(
+            seen(1, status={**HAD_RUN, "phase": "Queued", "startTime": None}),
+            {"bookedRestarts": 1, "unexplainedRestarts": 1},
+            id="an end that nobody saw, of a job that has not run before",
+        ),
+        pytest.param(
             seen(1, status={**HAD_RUN, "phase": "Starting"}, hosts=()), SUSPENSION, id="a suspension that shows late"
         ),
         pytest.param(

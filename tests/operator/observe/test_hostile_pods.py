@@ -1,6 +1,7 @@
 """Whatever stands in pods, reports and termination messages, a decision comes out of it, and a status to be stored."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.operator.building import JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
+from tests.operator.building import BOTH, JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
+from tpujob_contract.reports.report import FIELDS as REPORT_FIELDS
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
 from tpujob_operator.observe.pod_state import pod_state
@@ -189,3 +191,32 @@ def test_any_pod_leads_to_a_decision(
     status = json.loads(json.dumps(decide(seen, SETTINGS).status.as_stored(), allow_nan=False).encode())
     Status.model_validate(status)
     assert "\ud800" not in json.dumps(status, ensure_ascii=False)
+
+
+OF_PROGRESS = {
+    "step",
+    "steps",
+    "loss",
+    "tokensPerSecond",
+    "lastCheckpointStep",
+    "lastCheckpointTime",
+    "goodput",
+    "units",
+}
+OF_PROGRESS |= {"stragglerMessage", "preflightMessage", "dataWaitFraction", "inPlaceCause", "inPlaceRestarts"}
+OF_PROGRESS |= {"conditions"}
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(body=st.dictionaries(st.sampled_from(REPORT_FIELDS), values | numbers | st.dictionaries(text, numbers)))
+def test_who_has_the_address_of_a_report_changes_progress_alone(body: dict[str, Any]) -> None:
+    """No phase, count of restarts, JobSet or number of workers."""
+    running = recorded("Running", startTime=format_time(NOW), stepTime=format_time(NOW), step=50, lastCheckpointStep=40)
+    honest = observed(job(status=running), jobset=jobset(), hosts=BOTH)
+    told = decide(replace(honest, progress=progress(json.dumps(body))), SETTINGS)
+    untold = decide(honest, SETTINGS)
+    assert (
+        (told.step, told.workers, told.manifest) == (untold.step, untold.workers, untold.manifest) == (None, None, None)
+    )
+    before, after = untold.status.as_stored(), told.status.as_stored()
+    assert {key for key in before | after if before.get(key) != after.get(key)} <= OF_PROGRESS

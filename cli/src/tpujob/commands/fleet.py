@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,14 @@ Prometheus = Annotated[
         metavar="URL",
         envvar="TPUJOB_PROMETHEUS",
         help="Prometheus that scrapes the operator and the jobs; without it, statuses of jobs are read.",
+    ),
+]
+TokenFile = Annotated[
+    typer.FileText | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --prometheus: file with the bearer token that it asks for; - reads it from standard input.",
+        show_default=False,
     ),
 ]
 Until = Annotated[
@@ -62,6 +71,7 @@ def fleet(
     since: Since = "7d",
     by: Group = By.NAMESPACE,
     prometheus: Prometheus = None,
+    token_file: TokenFile = None,
     until: Until = None,
     prices: Prices = None,
     owner_label: OwnerLabel = None,
@@ -84,11 +94,12 @@ def fleet(
         if prometheus:
             if owner_label:
                 raise CommandError("--owner-label: metrics have the owner already; set the chart's metrics.ownerLabel")
-            found = _from_prometheus(prometheus, since, until, by, table, namespace)
+            token = None if token_file is None else token_file.read().strip()
+            found = _from_prometheus(prometheus, token, since, until, namespace)(by=by, prices=table)
         else:
-            if until is not None:
-                raise CommandError("--until: statuses say how jobs are now; it goes with --prometheus")
-            found = _from_statuses(since, by, table, owner_label or OWNER_LABEL, namespace, context)
+            if until is not None or token_file is not None:
+                raise CommandError("--until and --token-file go with --prometheus: statuses say how jobs are now")
+            found = _from_statuses(since, owner_label or OWNER_LABEL, namespace, context)(by=by, prices=table)
     if output is not OutputFormat.TEXT:
         write(to_json(found), output)
         return
@@ -97,8 +108,8 @@ def fleet(
 
 
 def _from_prometheus(
-    url: str, since: str, until: datetime | None, by: By, prices: Mapping[str, Any] | None, namespace: str | None
-) -> Report:
+    url: str, token: str | None, since: str, until: datetime | None, namespace: str | None
+) -> Callable[..., Report]:
     from tpujob.fleet import from_prometheus
     from tpujob.fleet.prometheus import ask
     from tpujob.fleet.report import report
@@ -106,16 +117,13 @@ def _from_prometheus(
 
     span = parse_span(since)
     end = datetime.now(UTC) if until is None else until.replace(tzinfo=UTC)
-    answers = ask(url, span=of_promql(span), until=end)
+    answers = ask(url, token=token, span=of_promql(span), until=end)
+    jobs = [job for job in from_prometheus.usage(answers) if namespace in (None, job.labels.namespace)]
     missing = from_prometheus.missing(answers, span)
-    jobs = from_prometheus.usage(answers)
-    jobs = [job for job in jobs if namespace in (None, job.labels.namespace)]
-    return report(jobs, since=end - span, until=end, source="Prometheus", missing=missing, by=by, prices=prices)
+    return partial(report, jobs, since=end - span, until=end, source="Prometheus", missing=missing)
 
 
-def _from_statuses(
-    since: str, by: By, prices: Mapping[str, Any] | None, owner_label: str, namespace: str | None, context: str | None
-) -> Report:
+def _from_statuses(since: str, owner_label: str, namespace: str | None, context: str | None) -> Callable[..., Report]:
     from tpujob.cluster.client import Cluster
     from tpujob.fleet import from_status
     from tpujob.fleet.report import report
@@ -126,8 +134,7 @@ def _from_statuses(
     jobs = Cluster.connect(context=context, namespace=namespace).jobs(all_namespaces=namespace is None)
     found = from_status.usage(jobs, owner_label=owner_label, since=start, now=now)
     source = "statuses of jobs in the cluster"
-    missing = _missing(found)
-    return report(found.jobs, since=start, until=now, source=source, missing=missing, by=by, prices=prices)
+    return partial(report, found.jobs, since=start, until=now, source=source, missing=_missing(found))
 
 
 def _missing(found: Any) -> Sequence[str]:

@@ -19,11 +19,12 @@ TIMEOUT_SECONDS = 120.0
 """As long as Prometheus itself works on a query, by default."""
 
 
-def ask(url: str, *, span: str, until: datetime) -> Answers:
+def ask(url: str, *, token: str | None = None, span: str, until: datetime) -> Answers:
     """What it answers to the expressions of `promql`.
 
     Args:
         url: As in http://prometheus:9090, with what stands before /api/v1.
+        token: For a Prometheus behind a proxy that asks for one.
         span: As in 7d.
         until: Where the span ends.
 
@@ -32,6 +33,8 @@ def ask(url: str, *, span: str, until: datetime) -> Answers:
     """
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"--prometheus: {url!r} is not an address; write http://HOST:9090, as a browser opens it")
+    if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise CommandError("--token-file: it does not hold a bearer token alone: one line, without spaces")
     expressions = (
         promql.chips(),
         promql.hours_by_phase(span),
@@ -40,21 +43,25 @@ def ask(url: str, *, span: str, until: datetime) -> Answers:
         promql.seen_seconds(span),
     )
     with ThreadPoolExecutor(len(expressions)) as pool:
-        found = pool.map(functools.partial(_query, url, until), expressions)
+        found = pool.map(functools.partial(_query, url, token, until), expressions)
         chips, hours, reported, restarts, seen = found
     return Answers(chips=chips, hours=hours, reported=reported, restarts=restarts, seen=seen)
 
 
-def _query(url: str, until: datetime, expression: str) -> list[Sample]:
+def _query(url: str, token: str | None, until: datetime, expression: str) -> list[Sample]:
     body = urlencode({"query": expression, "time": until.timestamp()}).encode()
     # An expression is longer than what some proxies allow in an address.
     request = Request(f"{url.rstrip('/')}/api/v1/query", data=body, headers={"User-Agent": "tpujob"})  # noqa: S310 - checked
+    if token is not None:
+        # Not to be sent where the answer may redirect to.
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - checked by the caller
             found = json.load(answer)
         return [(each["metric"], float(each["value"][1])) for each in found["data"]["result"]]
     except HTTPError as error:
-        raise CommandError(f"--prometheus: {url}: {error.code}: {_words(error.read())}", exit_code=1) from error
+        asked = f"; it asks for {'another' if token else 'a'} token: --token-file" if error.code in (401, 403) else ""
+        raise CommandError(f"--prometheus: {url}: {error.code}: {_words(error.read())}{asked}", exit_code=1) from error
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         raise CommandError(f"--prometheus: {url} does not answer: {reason}; check the address", exit_code=1) from error

@@ -45,6 +45,8 @@ KOPF_END_SECONDS = 3.0
 STOPPED_SECONDS = 0.2
 """The same where the process ends: kopf only reads here, so that there is nothing to put in order."""
 STOP_SECONDS = 6.0
+IDLE_SECONDS = 0.1
+"""For which kopf keeps a job, as it came, after an event: thousands that are listed at once would fill the memory."""
 
 
 class _ForEver:
@@ -180,6 +182,14 @@ class JobWatch:
         self._sink.changed(manifest, deleted=deleted)
 
 
+class _Uncompared(kopf.AnnotationsDiffBaseStorage):
+    """Compares nothing: each event is forwarded. Kopf would copy each job for that."""
+
+    def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:
+        """Nothing of it counts."""
+        return kopf.BodyEssence()
+
+
 def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     ours = kopf.OperatorSettings()
     ours.posting.enabled = False
@@ -194,6 +204,8 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     # timer, which then ends the watching for good; without a notice (nolar/kopf:kopf/_cogs/clients/watching.py).
     ours.watching.inactivity_timeout = math.inf
     ours.watching.chunk_size = 500
+    ours.persistence.diffbase_storage = _Uncompared()
+    ours.queueing.idle_timeout = IDLE_SECONDS
     # Rights to list definitions are cluster-wide; an operator for some namespaces has none.
     ours.scanning.disabled = bool(settings.watch_namespaces)
     return ours

@@ -7,7 +7,7 @@ counts more than exit codes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_contract.reports.termination_message import RETURNED_0
@@ -19,6 +19,9 @@ from tpujob_resource.messages.conditions import ended
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Unschedulable
 from tpujob_resource.models.times import format_time
+
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""More than clocks of machines that are set may differ: a time that is later than now by more is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +42,10 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         if node.attempt == attempt:
             return AttemptCause(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
     unasked = [end for end in ends if not end.was_asked]
-    asked: list[Ended | Leaving] = [end for end in ends if end.was_asked and _disrupts(end, unasked)]
+    asked: list[Ended | Leaving] = [end for end in ends if end.was_asked and _disrupts(end, unasked, observed.now)]
     if unasked:
         # Pods that still use their grace period explain what their peers do.
-        asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked)]
+        asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked, observed.now)]
     if asked:
         message = _disruption_message(min(asked, key=_asked_at)) + _finished_early(ends)
         return AttemptCause(cause=Cause.DISRUPTION, message=message)
@@ -76,7 +79,7 @@ def _all_ends(observed: Observed) -> list[Ended]:
     return [*observed.ended, *(end for end in recorded if end is not None and (end.pod, end.attempt) not in seen)]
 
 
-def _disrupts(pod: Ended | Leaving, unasked: list[Ended]) -> bool:
+def _disrupts(pod: Ended | Leaving, unasked: list[Ended], now: datetime) -> bool:
     """Whether a pod that was asked to stop explains all ends that were not, because it was asked before any of them.
 
     Code 75 does not show that a process was asked: a program may exit with it by itself. The Job controller deletes
@@ -92,6 +95,8 @@ def _disrupts(pod: Ended | Leaving, unasked: list[Ended]) -> bool:
         # Of an attempt that was suspended and resumed: pods that had left before those that failed were made.
         return False
     first = min(end.finished_at for end in unasked)
+    if max(pod.asked_at, first) > now + CLOCKS_DIFFER:
+        return _was_seen_first(pod, unasked)  # a machine's clock is wrong; which it is, and since when, is not known
     if pod.asked_at != first:
         return pod.asked_at < first
     return pod.is_disrupted or _was_seen_first(pod, unasked)

@@ -160,9 +160,13 @@ def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCa
 
 
 def _is_at_rest(observed: Observed, jobset: JobSetState, attempt: int) -> bool:
-    """Whether the job is suspended, or resumed so lately that nothing of this attempt has run since."""
+    """Whether the job is suspended, or resumed so lately that nothing of this attempt has run since.
+
+    A status that says so may be older than the start of all hosts, where it could not be written.
+    """
     status = observed.status
-    is_resuming = status.phase is Phase.STARTING and status.start_time is not None and not status.hosts_ready
+    was_at_rest = status.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
+    is_resuming = was_at_rest and status.start_time is not None and not status.hosts_ready
     return jobset.suspended or (is_resuming and not any(end.attempt >= attempt for end in observed.ended))
 
 

@@ -256,14 +256,14 @@ def stalled(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def running(observed: Observed, settings: Settings) -> Verdict:
-    """All hosts are ready; those that finished already count."""
+    """All hosts, or some of the workers, are ready; those that finished already count."""
     assert observed.jobset is not None  # the chain has dealt with that
-    message = sentence(Reason.ALL_HOSTS_READY, hosts=observed.jobset.hosts)
+    ready, hosts = _hosts_ready(observed), observed.jobset.hosts
+    reason = Reason.ALL_HOSTS_READY if ready >= hosts else Reason.HOSTS_STARTING
+    message = sentence(reason, ready=ready, hosts=hosts)
     return Verdict(
-        condition_update=Statement(
-            Phase.RUNNING, Reason.ALL_HOSTS_READY, message, blocked=resize.refusal(observed, settings)
-        ),
-        status_update=Record(hosts_ready=_hosts_ready(observed)),
+        condition_update=Statement(Phase.RUNNING, reason, message, blocked=resize.refusal(observed, settings)),
+        status_update=Record(hosts_ready=ready),
         requeue_after_seconds=_report_due_seconds(observed, settings),
     )
 
