@@ -102,7 +102,7 @@ def launch(
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
             access = _look_at_tpu(environ, tpu)
             environ = _with_code(environ, Path(scratch), command)
-            with _meet(process) as peers:
+            with _meet(process, Path(scratch)) as peers:
                 result, report = _run_attempts(command, environ, process, signals, Path(scratch), message, peers, tpu)
         except Refused as refused:
             logger.error("%s", refused)  # noqa: TRY400 - one line, no stack
@@ -118,9 +118,9 @@ def launch(
 
 
 @contextmanager
-def _meet(process: Process) -> Iterator[Optional[Peers]]:
-    """The other launchers, where the job allows attempts in place."""
-    peers = meet(process)
+def _meet(process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
+    """The other launchers, if there are any."""
+    peers = meet(process, scratch)
     try:
         yield peers
     finally:
@@ -174,7 +174,7 @@ def _run_attempts(
         message.last_line = history.line
         _wait_for_tpu(environ, process, tpu, signals)
         attempt = following
-        peers.standing.begin(attempt)
+        peers.begin(attempt)
 
 
 def child_environment(
@@ -198,6 +198,11 @@ def child_environment(
 def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     """The exit code of the container, and diagnostics, for a program that has ended."""
     diagnostics = list(result.diagnostics)
+    if result.following is not None:
+        code, words = result.following
+        diagnostics.insert(0, words)
+        if result.was_told and result.stop_signal is None and (result.code > 128 or result.code == ExitCode.FINISHED):
+            return code, diagnostics
     if result.failure is not None and result.failure.error:
         diagnostics.insert(0, failure_line(result.failure.at, result.failure.error))
     if result.stop_signal is not None:
@@ -291,7 +296,7 @@ def _run(
         try:
             result = run(
                 command,
-                {**child, **ends.variables(child)} if ends else child,
+                {**child, **(ends.variables(child) if ends else {}), **(peers.variables if peers else {})},
                 signals,
                 grace_seconds=process.grace_seconds,
                 keep_output=keep_output,

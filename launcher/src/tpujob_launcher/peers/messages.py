@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from tpujob_contract.environment import DistributedProcess
 
 VERSION = 1
 LINE_CHARACTERS = 500
-"""Of the cause of an end."""
+"""Of the cause of an end, where an account of attempts has it."""
+END_CHARACTERS = 2000
+"""Of the cause of an end: a termination message holds 4096 bytes, and has to hold the name of the host too."""
 _LATEST = 2.0**33
 """Unix time, in the year 2242: what is not below it, or is not a number, is no time."""
 
 HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
 """To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
+HERE, STATE = "here", "state"
+"""To launcher 0, of a program that speaks with its launcher: it waits for the others; how far it has come."""
 RESTART, GO, OVER = "restart", "go", "over"
 """From launcher 0: end the program; start it again; no more attempts in these containers."""
+MET, REFUSED, END = "met", "refused", "end"
+"""From launcher 0: all programs are there; why they will not be; which program was the first to end."""
+BEAT, ASKED, BYE = "beat", "asked", "bye"
+"""Both ways: a sign of life; who was asked to stop; the last word of a launcher that ends in order."""
+FAILED, LOST, STALLED = "failed", "lost", "stalled"
+"""Kinds of ends: with a cause of its own; without a word; without progress, as this process was the first to notice."""
 
 Message = Tuple[str, Mapping[str, Any]]
 """A kind and its values."""
@@ -34,15 +44,17 @@ class End:
     """Unix time on its host."""
     line: str
     """The cause in one line."""
+    kind: str = FAILED
 
     def __str__(self) -> str:
         cause = f": {self.line}" if self.line else ""
         return f"process {self.process} ended with exit code {self.code}{cause}"
 
 
-def hello(process: DistributedProcess) -> Message:
+def hello(process: DistributedProcess, host: str = "") -> Message:
     """Who speaks; another job, incarnation or restart of the JobSet gets no answer."""
     return HELLO, {
+        "host": host,
         "version": VERSION,
         "job": process.owner,
         "incarnation": process.incarnation,
@@ -75,13 +87,22 @@ def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     code, at, line = values.get("code"), values.get("at"), values.get("line")
     if type(code) is not int or not isinstance(at, (int, float)) or isinstance(at, bool) or not isinstance(line, str):
         return None
+    kind = values.get("kind", FAILED)
+    if kind not in (FAILED, LOST, STALLED):
+        return None
     # Compared before it is converted: an integer of 400 digits is too large for a float.
-    return End(process, code & 0xFF, float(at), printable(line)) if 0 <= at < _LATEST else None
+    return End(process, code & 0xFF, float(at), printable(line, END_CHARACTERS), kind) if 0 <= at < _LATEST else None
 
 
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:
     """At most `limit` characters of a text, each of which an environment variable and a line can have."""
     return "".join(each if each.isprintable() else " " for each in text[:limit])
+
+
+def values_of(end: End) -> Mapping[str, Any]:
+    """What `end_in` reads."""
+    said: Dict[str, Any] = {"process": end.process, "code": end.code, "at": end.at, "line": end.line}
+    return said if end.kind == FAILED else {**said, "kind": end.kind}
 
 
 def end_in(values: Mapping[str, Any]) -> Optional[End]:
