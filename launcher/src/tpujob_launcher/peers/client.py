@@ -13,7 +13,7 @@ from typing import List, Mapping, Optional
 from tpujob_contract.connections.line_server import MAX_LINE_BYTES
 from tpujob_contract.environment import DistributedProcess
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import BEAT, BYE, END, HERE, REFUSED, STATE, Message
+from tpujob_launcher.peers.messages import BEAT, BYE, END, FAILED, HERE, REFUSED, STATE, Message
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
@@ -77,10 +77,10 @@ class Client(Peers):
         # The other end stays: a thread that connects may still write to it.
         os.close(self._wake_reader)
 
-    def fail(self, code: int, at: float, line: str) -> None:
+    def fail(self, code: int, at: float, line: str, kind: str = FAILED) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
         self._failed_in = self.standing.attempt
-        super().fail(code, at, line)
+        super().fail(code, at, line, kind)
 
     def begin(self, attempt: int) -> None:
         """The program of another attempt is about to start."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Collection, Dict, Mapping, Sequence, Tuple
 
-from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_contract.exit_codes import FATAL, ExitCode, describe
+from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
 from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
 
-MAX_NAMED = 20
-"""Processes that a message names one by one."""
 ENDING = ("failed", "stopping", "finished")
 """Phases in which processes do not go on together."""
 
@@ -58,17 +57,6 @@ class ProgressState:
 
     def __str__(self) -> str:
         return f"{self.phase}, after step {self.step}" + (f", at {self.where}" if self.where else "")
-
-
-def process_name(process: int, host: str) -> str:
-    """A process as people look for it: "process 3 on host h", without the host where it is not known."""
-    return f"process {process} on host {host}" if host else f"process {process}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first twenty names, and how many more there are."""
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def lost(processes: Collection[int], name: Name, at: float, *, silent_seconds: float = 0.0) -> End:
@@ -135,7 +123,7 @@ def after(end: End, host: str, asked: str) -> Tuple[int, str]:
         # It may well have been killed at the end of its grace period: nothing that a retry is charged for.
         return (ExitCode.STOPPED, f"asked to stop ({asked}), and {message}") if asked else (1, message)
     code = end.code if end.code in (*FATAL, ExitCode.STOPPED) else 1
-    why = end.line or f"exit code {end.code}"
+    why = end.line or f"exit code {describe(end.code)}"
     return code, f"ended with {name}, which was first: {why}"
 
 

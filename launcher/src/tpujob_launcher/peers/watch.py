@@ -12,10 +12,11 @@ import itertools
 import math
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
+from tpujob_contract.process_ids import process_name
 from tpujob_launcher.peers import verdict
 from tpujob_launcher.peers.decisions import first_of
 from tpujob_launcher.peers.messages import ASKED, END, FAILED, MET, REFUSED, STALLED, End, Message, values_of
-from tpujob_launcher.peers.verdict import ENDING, Program, ProgressState, process_name
+from tpujob_launcher.peers.verdict import ENDING, Program, ProgressState
 
 BEATS = 5
 """Signs of life within one heartbeat limit."""
