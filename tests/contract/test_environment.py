@@ -36,6 +36,8 @@ def test_process_of_a_job():
         in_place_cause="",
         in_place_account="",
         launcher_port=ports.LAUNCHER,
+        pod="",
+        pods_before=None,
         slice_index=1,
         host_index=3,
         hosts_per_slice=4,

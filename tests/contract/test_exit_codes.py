@@ -1,7 +1,7 @@
 import pytest
 
 from tpujob_contract import ExitCode
-from tpujob_contract.exit_codes import FATAL, describe
+from tpujob_contract.exit_codes import FATAL, describe, of_replaced_pod
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from tpujob_contract.exit_codes import FATAL, describe
         (78, "78, configuration wrong"),
         (79, "79, stalled: no step for the limit"),
         (80, "80, peers missing at start"),
+        (81, "81, no further attempt in these containers"),
         (134, "134, killed by SIGABRT"),
         (137, "137, killed by SIGKILL"),
         (143, "143, killed by SIGTERM"),
@@ -38,5 +39,15 @@ def test_codes_are_a_wire_protocol():
         "CONFIGURATION": 78,
         "STALLED": 79,
         "PEERS_MISSING": 80,
+        "NO_ATTEMPT_LEFT": 81,
     }
     assert FATAL == (76, 77, 78)
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "by_itself"),
+    [(0, 0, 0), (1, 143, 1), (75, 75, 81), (76, 76, 76), (78, 78, 78), (80, 143, 80), (137, 137, 81), (143, 143, 81)],
+)
+def test_a_container_that_is_replaced_alone_says_so_by_its_code(code: int, asked: int, by_itself: int) -> None:
+    assert of_replaced_pod(code, was_asked=True) == asked
+    assert of_replaced_pod(code, was_asked=False) == by_itself

@@ -49,6 +49,11 @@ IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
 """Why the attempt before it ended, in one line; the launcher sets it."""
 IN_PLACE_ACCOUNT = "TPUJOB_IN_PLACE_ACCOUNT"
 """How all earlier attempts in these containers ended, as JSON for the report; the launcher sets it."""
+POD = "TPUJOB_POD"
+"""Name of the pod, where Kubernetes replaces a pod that is lost."""
+POD_FAILURES = "TPUJOB_POD_FAILURES"
+POD_DISRUPTIONS = "TPUJOB_POD_DISRUPTIONS"
+"""How many pods of this process were replaced before this one, as the Job controller counts them in two annotations."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -108,6 +113,9 @@ OPTIONAL = (
     LAUNCHER_PORT,
     LAUNCHER_SOCKET,
     PEERS_SOCKET,
+    POD,
+    POD_DISRUPTIONS,
+    POD_FAILURES,
     REPORT_PORT,
     REQUIREMENTS,
     TERMINATION_LOG,
@@ -149,6 +157,10 @@ class _Process:
     """How all before it ended: `in_place.Account` as JSON; empty in the first."""
     launcher_port: int
     """Of launcher 0."""
+    pod: str
+    """Its name, where a pod that is lost is replaced; else empty."""
+    pods_before: Optional[int]
+    """How many pods this process had before; None: a pod that is lost is not replaced."""
 
     @property
     def owner(self) -> str:
@@ -214,6 +226,8 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "in_place_attempt": _integer(environ, IN_PLACE_ATTEMPT, 0) if environ.get(IN_PLACE_ATTEMPT) else 0,
         "in_place_cause": environ.get(IN_PLACE_CAUSE, ""),
         "in_place_account": environ.get(IN_PLACE_ACCOUNT, ""),
+        "pod": environ.get(POD, ""),
+        "pods_before": _pods_before(environ),
         "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,
     }
     if not present:
@@ -252,6 +266,13 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         coordinator=coordinator,
         **common,  # type: ignore[arg-type]
     )
+
+
+def _pods_before(environ: Mapping[str, str]) -> Optional[int]:
+    if not environ.get(POD_FAILURES):
+        return None
+    # An annotation that is not there is an empty value.
+    return sum(_integer(environ, name, 0) for name in (POD_FAILURES, POD_DISRUPTIONS) if environ.get(name))
 
 
 def _local(optional: Mapping[str, Any]) -> LocalProcess:

@@ -42,6 +42,8 @@ class ExitCode(IntEnum):
     """No step within the limit; all stacks were dumped. Charged as a crash."""
     PEERS_MISSING = (80, "peers missing at start", False)
     """Not every process arrived at start; each missing one is named."""
+    NO_ATTEMPT_LEFT = (81, "no further attempt in these containers", False)
+    """A program ended with a code by which Kubernetes would replace its pod alone. The launcher says which code."""
 
 
 KILLED = 137
@@ -52,8 +54,23 @@ KILLED_FROM_OUTSIDE = (137, 139, 135, 143, 130)
 KILLED_FIRST_SECONDS = 2.0
 """By which such a death goes before the errors of peers: they follow from it, and a busy machine sees them before."""
 
+REPLACED = (ExitCode.STOPPED, 143, KILLED)
+"""Codes of a container that was asked to stop or was killed: where pods are replaced, its pod alone is."""
+
 FATAL = tuple(code for code in ExitCode if code.is_fatal)
 """Codes after which another try would end the same way."""
+
+
+def of_replaced_pod(code: int, *, was_asked: bool) -> int:
+    """The code of a container by which Kubernetes knows whether its pod alone is to be replaced.
+
+    Args:
+        code: Of the program.
+        was_asked: Whether the container was asked to stop.
+    """
+    if code == ExitCode.FINISHED or code in FATAL or (code in REPLACED) == was_asked:
+        return code
+    return 143 if was_asked else ExitCode.NO_ATTEMPT_LEFT
 
 
 def describe(code: int) -> str:

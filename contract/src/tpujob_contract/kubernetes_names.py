@@ -46,6 +46,10 @@ EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 BATCH_JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Index of a pod within its Job: the host."""
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+INDEX_IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
+"""Annotations of a pod whose Job has `backoffLimitPerIndex`: how many of its index failed before it, and how many more
+by a rule to ignore them; the second one is not there while it is 0 (kubernetes/api:batch/v1/types.go)."""
 
 # Kueue: kubernetes-sigs/kueue:apis/kueue/v1beta2/topology_types.go.
 KUEUE_GROUP = "kueue.x-k8s.io"

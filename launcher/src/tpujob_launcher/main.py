@@ -35,16 +35,15 @@ from tpujob_contract.environment import (
     Process,
     read_environment,
 )
-from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line
+from tpujob_contract.exit_codes import ExitCode, of_replaced_pod
+from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line, program_code_line
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
-from tpujob_launcher.peers.history import History
-from tpujob_launcher.peers.meeting import meet, next_attempt
+from tpujob_launcher.peers.meeting import join, meet, next_attempt
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.reporting import Reporting
 from tpujob_launcher.reports.termination_message import TerminationMessage
@@ -109,18 +108,23 @@ def launch(
             message.write(refused.exit_code, [str(refused)])
             return refused.exit_code
         exit_code, diagnostics = exit_code_of(result)
+        container_code = _container_code(exit_code, result, peers)
+        if container_code == ExitCode.NO_ATTEMPT_LEFT:
+            message.last_line = "\n".join(line for line in (program_code_line(exit_code), message.last_line) if line)
         if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
             diagnostics = [*diagnostics, *tpu_access.diagnostics(access, result.output)]
         if result.failure is not None and not result.failure.error:
             diagnostics.append(failure_line(result.failure.at, "its process ended"))
         message.write(exit_code, [*diagnostics, *report], _last_words(result) if exit_code else b"")
-        return exit_code
+        return container_code
 
 
 @contextmanager
 def _meet(process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
     """The other launchers, if there are any."""
     peers = meet(process, scratch)
+    if peers is None and isinstance(process, DistributedProcess) and process.in_place and process.pods_before:
+        raise Refused(ExitCode.NO_ATTEMPT_LEFT, "this pod takes the place of an earlier one, and cannot be launcher 0")
     try:
         yield peers
     finally:
@@ -140,7 +144,8 @@ def _run_attempts(
 ) -> Tuple[ExitResult, List[str]]:
     """How the last attempt in this container ended, and the lines that report its progress."""
     attempt = 0
-    history = History(process.process_id if isinstance(process, DistributedProcess) else 0)
+    if peers is not None and peers.standing.attempt < 0:
+        attempt = _join(peers, signals, process, message)
     while True:
         folder = scratch / str(attempt)
         folder.mkdir()
@@ -149,32 +154,60 @@ def _run_attempts(
             of_attempt = {
                 names.IN_PLACE_ATTEMPT: str(attempt),
                 names.IN_PLACE_CAUSE: peers.standing.cause,
-                names.IN_PLACE_ACCOUNT: history.json,
+                names.IN_PLACE_ACCOUNT: peers.history.json,
             }
             given, process = {**environ, **of_attempt}, read_environment({**environ, **of_attempt})
         result, report = _run(command, given, process, signals, folder, peers, keep_output=message.is_wanted)
-        if peers is None:
+        if peers is None or not isinstance(process, DistributedProcess):
             return result, report
         code, _ = exit_code_of(result)
         line = message.first_line or (result.failure.error if result.failure else "")
         following = next_attempt(
             peers,
             signals,
+            process,
             code=code,
             at=result.failure.at if result.failure else time.time(),
             line=line,
-            stopped=result.stop_signal is not None,
+            stopped_at=result.stopped_at,
             was_told=result.was_told,
         )
         if following is None:
             return result, report
         said, printed = "\n".join([message.text, *report]), _last_words(result).decode(errors="replace")
-        history.add(peers.standing.end, message=said, output=printed, now=time.time())
-        message.clear()
-        message.last_line = history.line
+        _count_end(peers, message, said=said, printed=printed)
         _wait_for_tpu(environ, process, tpu, signals)
         attempt = following
         peers.begin(attempt)
+
+
+def _join(peers: Peers, signals: SignalQueue, process: Process, message: TerminationMessage) -> int:
+    """The attempt in which the program of a replaced pod starts."""
+    assert isinstance(process, DistributedProcess)
+    attempt = join(peers, signals, process)
+    if attempt is None:
+        message.last_line = peers.history.line
+        if peers.was_stopped:
+            raise Refused(ExitCode.STOPPED, "told to stop before the other launchers let the program start")
+        why = peers.standing.over or "launcher 0 does not answer"
+        raise Refused(ExitCode.NO_ATTEMPT_LEFT, f"this pod has come to no attempt of the others: {why}")
+    _count_end(peers, message)
+    peers.begin(attempt)
+    return attempt
+
+
+def _count_end(peers: Peers, message: TerminationMessage, *, said: str = "", printed: str = "") -> None:
+    """Notes how the attempt ended that the next one follows."""
+    peers.history.add(peers.standing.end, message=said, output=printed, now=time.time())
+    message.clear()
+    message.last_line = peers.history.line
+
+
+def _container_code(exit_code: int, result: ExitResult, peers: Optional[Peers]) -> int:
+    """The exit code of the container: where Kubernetes replaces single pods, it tells what happens to this one."""
+    if peers is None or not peers.replaces_pods:
+        return exit_code
+    return of_replaced_pod(exit_code, was_asked=result.stop_signal is not None or peers.was_stopped)
 
 
 def child_environment(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_launcher.peers.decisions import READY_SECONDS, STEADY_SECONDS, Decisions, first_of
+from tpujob_launcher.peers.decisions import LEAVE_SECONDS, READY_SECONDS, STEADY_SECONDS, Decisions, first_of
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 
@@ -172,6 +172,117 @@ def test_what_is_said_of_another_attempt_counts_for_nothing() -> None:
     assert made.seconds(0.0) == pytest.approx(READY_SECONDS), "nobody is ready for attempt 2"
 
 
+WAIT = 100.0
+
+
+def replaced(*, processes: int = 3, limit: int = 2, pods_before: int = 0) -> Decisions:
+    """Where Kubernetes replaces lost pods, with all launchers connected."""
+    made = Decisions(processes, limit, wait_seconds=WAIT, pods_before=pods_before)
+    for process in range(1, processes) if not pods_before else ():
+        made.arrived(process)
+    return made
+
+
+def test_a_lost_pod_ends_the_attempt_and_the_newcomer_joins_the_next() -> None:
+    made = replaced()
+    assert made.gone(1, 0.0, at=50.0) == []
+    assert made.seconds(0.0) == LEAVE_SECONDS
+    assert made.look(LEAVE_SECONDS) == [(RESTART, {"attempt": 1})]
+    made.ready(0, 1, 6.0)
+    made.ready(2, 1, 6.0)
+    assert made.look(READY_SECONDS + 10) == [], "the one that is missing is not here"
+    assert made.arrived(1, 80.0, at=None) == []
+    made.ready(1, 1, 80.0)
+    ((kind, said),) = made.look(80.0)
+    assert (kind, said["cause"]) == (GO, "process 1 lost its pod: its container is gone")
+    assert said["end"] == {"process": 1, "code": 137, "at": 50.0, "line": "its container is gone", "lost": True}
+
+
+def test_a_newcomer_that_comes_before_the_loss_is_seen_ends_the_attempt() -> None:
+    made = replaced()
+    assert made.arrived(1, 3.0, at=None, lost_at=60.0) == [(RESTART, {"attempt": 1})]
+    assert not made.is_running
+
+
+def test_a_newcomer_that_was_never_here_joins_the_attempt_that_runs() -> None:
+    made = Decisions(3, 2, wait_seconds=WAIT)
+    assert made.arrived(1, 3.0, at=None) == []
+    assert made.is_running
+
+
+def test_a_connection_that_is_made_again_costs_nothing() -> None:
+    made = replaced()
+    made.gone(1, 0.0)
+    assert made.arrived(1, 1.0, at=0) == []
+    assert made.seconds(1.0) is None
+    assert made.look(1000.0) == []
+
+
+def test_pods_that_save_before_they_stop_are_not_ended_by_the_first_that_has() -> None:
+    made = replaced()
+    assert made.stopping(1, 0.0, 40.0) == []
+    assert made.gone(1, 0.1, at=50.0) == []
+    assert made.ended(end(2, 75, ""), 0, 1.0) == []
+    assert kinds(made.ended(end(0, 75, ""), 0, 2.0)) == [RESTART], "all have ended"
+    assert kinds(made.arrived(1, 20.0, at=None)) == []
+    for process in range(3):
+        made.ready(process, 1, 20.0)
+    ((_, said),) = made.look(20.0)
+    assert said["cause"] == "process 1 lost its pod: it was asked to stop"
+
+
+def test_a_pod_that_is_not_replaced_in_time_ends_the_wait() -> None:
+    made = replaced()
+    made.ended(end(0), 0, 0.0)
+    made.gone(2, 1.0)
+    made.ready(0, 1, 2.0)
+    made.ready(1, 1, 2.0)
+    assert made.look(WAIT - 1) == []
+    assert made.look(WAIT) == [(OVER, {"reason": "the pod of process 2 was not replaced within 100 s"})]
+
+
+def test_a_lost_pod_takes_from_the_budget() -> None:
+    made = replaced(limit=0)
+    made.gone(1, 0.0)
+    assert made.look(LEAVE_SECONDS) == [(OVER, {"reason": "it started again 0 times here, the limit"})]
+
+
+def test_the_pod_of_launcher_0_that_stops_does_not_end_it_for_the_others() -> None:
+    assert replaced().stopping(0) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "attempts"),
+    [([4], [5]), ([4, 4], [5]), ([4, 5], [5, 6]), ([5, 4], [6]), ([None, 4], [5]), ([None, None], [2])],
+    ids=[
+        "another knows",
+        "all agree",
+        "the newer wins",
+        "the older is behind",
+        "a newcomer waits",
+        "all are newcomers",
+    ],
+)
+def test_a_new_launcher_0_learns_the_attempt_from_the_others(told: list[int | None], attempts: list[int]) -> None:
+    made = replaced(limit=9, pods_before=2)
+    assert not made.is_running
+    said = [each for number, at in enumerate(told, 1) for each in made.arrived(number, 1.0, at=at, lost_at=70.0)]
+    assert said == [(RESTART, {"attempt": attempt}) for attempt in attempts]
+    for process in range(3):
+        made.ready(process, attempts[-1], 2.0)
+    if len(told) == 1:
+        return
+    ((kind, go),) = made.look(2.0)
+    assert (kind, go["attempt"], go["end"]["process"], go["end"]["at"]) == (GO, attempts[-1], 0, 70.0)
+
+
+def test_a_new_launcher_0_to_which_nobody_comes_gives_up() -> None:
+    made = replaced(pods_before=1)
+    assert made.look(0.0) == []
+    assert made.look(WAIT - 1) == []
+    assert made.look(WAIT) == [(OVER, {"reason": "the pod of process 1 was not replaced within 100 s"})]
+
+
 @pytest.mark.parametrize(
     ("ends", "first"),
     [
@@ -181,6 +292,8 @@ def test_what_is_said_of_another_attempt_counts_for_nothing() -> None:
         ([end(1, at=5.0), end(2, code=137, at=6.5)], 2),
         ([end(1, at=5.0), end(2, code=137, at=9.5)], 1),
         ([end(0, line="lost process 1 on host b: silent", at=3.0), end(2, line="lost process 1 on host b", at=2.0)], 2),
+        ([end(1, code=134, at=5.0), End(2, 137, 25.0, "", is_lost=True)], 2),
+        ([end(1, at=5.0), End(2, 137, 95.0, "", is_lost=True)], 1),
     ],
     ids=[
         "the earliest",
@@ -189,6 +302,8 @@ def test_what_is_said_of_another_attempt_counts_for_nothing() -> None:
         "the killed one",
         "killed long after",
         "the first that noticed",
+        "a silent machine",
+        "a pod that was lost long after",
     ],
 )
 def test_the_cause_is_the_end_that_the_others_follow_from(ends: list[End], first: int) -> None:

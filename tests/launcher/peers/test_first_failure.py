@@ -57,7 +57,7 @@ def start(launch: Launch, tmp_path: Path) -> Start:
         ("raise RuntimeError('a bug')", (1, 1), "RuntimeError: a bug"),
         ("sys.exit(3)", (1, 3), "SystemExit: 3"),
         ("sys.exit(78)", (78, 78), "SystemExit: 78"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", (1, 137), "exit code 137"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", (1, 137), "exit code 137, killed by SIGKILL"),
     ],
 )
 def test_the_first_failure_is_named_by_all(start: Start, failure: str, codes: tuple[int, int], cause: str) -> None:

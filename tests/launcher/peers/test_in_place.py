@@ -44,21 +44,28 @@ def port() -> int:
 
 
 @pytest.fixture
-def start(launch: Launch, tmp_path: Path, port: int) -> Start:
-    """Starts a launcher for each host, and lets the programs go on once all have met."""
+def one(launch: Launch, tmp_path: Path, port: int) -> Callable[..., Launched]:
+    """Starts the launcher of one host."""
 
-    def started(failure: str, *, fails: int = 1, limit: int = 2, hosts: int = HOSTS, deaf: str = "") -> list[Launched]:
+    def started(host: int, failure: str, *, fails: int = 1, limit: int = 2, deaf: str = "", **more: str) -> Launched:
         program = PROGRAM.format(fails=fails, failure=failure, deaf=deaf)
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_IN_PLACE": str(limit), "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(tmp_path)}
-        at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}"}
-        found = []
-        for host in range(hosts):
-            environ = {**JOB, **place, **peers, **at, "TPUJOB_HOST": str(host)}
-            found.append(launch(sys.executable, "-c", program, environ=environ))
-        for host in range(hosts):
+        at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}", "TPUJOB_HOST": str(host)}
+        return launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, **at, **more})
+
+    return started
+
+
+@pytest.fixture
+def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
+    """Starts a launcher for each host, and lets the programs go on once all have met."""
+
+    def started(failure: str, **options: Any) -> list[Launched]:
+        found = [one(host, failure, **options) for host in range(HOSTS)]
+        for host in range(HOSTS):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
-        wait_for("the launchers to meet", lambda: connections(port) >= hosts - 1)
+        wait_for("the launchers to meet", lambda: connections(port) >= HOSTS - 1)
         (tmp_path / "go").write_text("")
         return found
 
@@ -129,8 +136,7 @@ def test_after_the_limit_the_containers_end_with_the_cause_of_each_attempt(start
     assert "RuntimeError: 2" in launched[1].message[-2]
     assert "it started again 2 times here, the limit" in launched[1].stderr
     for each in (launched[0], launched[2]):
-        each.send(signal.SIGTERM)
-        assert each.wait() == 143
+        assert each.wait() == 1
         told = account_of("\n".join(each.message))
         assert told["counts"] == {"crash": 2}
         assert not any("words" in end for end in told["ends"])
@@ -140,9 +146,7 @@ def test_a_code_that_ends_the_job_is_not_tried_again(start: Start, tmp_path: Pat
     launched = start("sys.exit(78)")
     assert launched[1].wait() == 78
     assert not (tmp_path / "1-1").exists()
-    for each in (launched[0], launched[2]):
-        each.send(signal.SIGTERM)
-        assert each.wait() == 143
+    assert [each.wait() for each in launched] == [78, 78, 78]
 
 
 def test_a_host_that_is_asked_to_stop_does_not_start_again(start: Start, tmp_path: Path) -> None:
@@ -153,8 +157,7 @@ def test_a_host_that_is_asked_to_stop_does_not_start_again(start: Start, tmp_pat
     assert launched[2].wait() == 137
     assert "process 1 was asked to stop" in launched[2].stderr
     assert not (tmp_path / "2-1").exists()
-    launched[0].send(signal.SIGTERM)
-    assert launched[0].wait() == 143
+    assert launched[0].wait() == 1
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,16 @@ class End(TypedDict, total=False):
     """The last lines of the program that failed; from its own launcher alone."""
 
 
-class Account(TypedDict):
-    """What launchers tell of the attempts in these containers."""
-
+class _Account(TypedDict):
     counts: Dict[str, int]
     ends: List[End]
+
+
+class Account(_Account, total=False):
+    """What launchers tell of the attempts in these containers, and in those that took the place of one of them."""
+
+    lead: str
+    """Name of the pod in which launcher 0 was first: of all these containers, whichever tells."""
 
 
 def cause_of(code: int) -> str:
@@ -63,7 +68,26 @@ def added(account: Account, end: End) -> Account:
     counts = dict(account["counts"])
     counts[end["cause"]] = counts.get(end["cause"], 0) + 1
     numbered: End = {**end, "number": sum(counts.values())}
-    return {"counts": counts, "ends": [*account["ends"], numbered][-MOST_ENDS:]}
+    return {**account, "counts": counts, "ends": [*account["ends"], numbered][-MOST_ENDS:]}
+
+
+def checked(given: Any) -> Account:
+    """The account in a message from the network; one that counts nothing where it is something else."""
+    account: Account = {"counts": {}, "ends": []}
+    counts, ends = (given.get("counts"), given.get("ends")) if isinstance(given, dict) else (None, None)
+    if not isinstance(counts, dict) or not isinstance(ends, list):
+        return account
+    account["counts"] = {
+        cause: counts[cause] for cause in CAUSES if type(counts.get(cause)) is int and 0 < counts[cause] < 2**20
+    }
+    # Of each end, what has the type that it should have: a report is made of it.
+    for end in ends[-MOST_ENDS:] if account["counts"] else ():
+        if isinstance(end, dict) and end.get("cause") in CAUSES and type(end.get("number")) is int:
+            known = {name: end[name] for name in End.__annotations__ if isinstance(end.get(name), (int, float, str))}
+            account["ends"].append(known)  # type: ignore[arg-type]
+    if isinstance(given.get("lead"), str):
+        account["lead"] = given["lead"][:253]
+    return account
 
 
 def line(account: Account, most_bytes: int = MOST_BYTES) -> str:
@@ -71,7 +95,7 @@ def line(account: Account, most_bytes: int = MOST_BYTES) -> str:
     ends: List[Dict[str, Any]] = [dict(end) for end in account["ends"]]
     room = 400
     while True:
-        text = PREFIX + json.dumps({"counts": account["counts"], "ends": ends}, separators=(",", ":"))
+        text = PREFIX + json.dumps({**account, "ends": ends}, separators=(",", ":"))
         if len(text.encode()) <= most_bytes or not ends:
             return text
         if room > 50:

@@ -28,6 +28,7 @@ RETURNED_0 = "the program returned 0"
 _NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
 """As launchers write it: `tpujob_launcher.peers.verdict`."""
 
+_PROGRAM_CODE = re.compile(r"^the program's own exit code: (\d{1,3})$", re.MULTILINE)
 _FAILED = re.compile(r"^program failed at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z: ", re.MULTILINE)
 
 
@@ -40,6 +41,17 @@ def failure_line(at: float, error: str) -> str:
     """
     moment = datetime.datetime.fromtimestamp(at, datetime.timezone.utc)  # noqa: UP017 - new in 3.11
     return f"program failed at {moment.strftime('%Y-%m-%dT%H:%M:%S.%f')}Z: {error}"
+
+
+def program_code_line(code: int) -> str:
+    """The launcher's line about the exit code of a program, where that of its container is another one."""
+    return f"the program's own exit code: {code}"
+
+
+def program_code(message: str) -> Optional[int]:
+    """The exit code of the program in the launcher's line, its last words; None for a message without one."""
+    found = _PROGRAM_CODE.findall(message)
+    return int(found[-1]) & 0xFF if found else None
 
 
 def failed_at(message: str) -> Optional[float]:

@@ -67,6 +67,8 @@ class ExitResult:
     """The signal that requested the stop, if any."""
     failure: Optional[ProgramEnd] = None
     """With which error the program says that it ended."""
+    stopped_at: Optional[float] = None
+    """Unix time at which the stop was requested."""
     was_told: bool = False
     """Whether it was ended since the program of another host had failed."""
     following: Optional[Tuple[int, str]] = None
@@ -181,6 +183,7 @@ class _Supervision:
         self._diagnostics: List[str] = []
         self._stop_signal: Optional[int] = None
         self._asked_at = 0.0
+        self._stopped_at: Optional[float] = None
         self._stop_deadline: Optional[float] = None
         self._failure: Optional[ProgramEnd] = None
         self._frozen: Optional[ProgramEnd] = None
@@ -223,6 +226,7 @@ class _Supervision:
             tuple(self._diagnostics),
             stop_signal=self._stop_signal,
             failure=failure,
+            stopped_at=self._stopped_at,
             was_told=was_told,
             following=self._others.following if self._others else None,
         )
@@ -236,7 +240,8 @@ class _Supervision:
         if self._others is None:
             return
         self._others.step()
-        if self._others.has_to_end and not self._was_told:
+        # Asked to stop itself, it saves, and has the grace period for that.
+        if self._others.has_to_end and not self._was_told and self._stop_signal is None:
             self._was_told = True
             self._end_since_told()
 
@@ -308,7 +313,7 @@ class _Supervision:
                 send(self._child.pid, number, group=True)
             if number in STOP and self._stop_signal is None:
                 self._stop_signal = number
-                self._asked_at = time.monotonic()
+                self._asked_at, self._stopped_at = time.monotonic(), time.time()
                 self._stop_deadline = self._asked_at + self._patience
                 if self._others is not None:
                     self._others.was_asked(signal.Signals(number).name)

@@ -10,10 +10,23 @@ import threading
 import time
 from typing import List, Mapping, Optional
 
-from tpujob_contract.connections.line_server import MAX_LINE_BYTES
+from tpujob_contract.connections.line_server import MAX_LINE_BYTES, keep_alive
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import BEAT, BYE, END, FAILED, HERE, REFUSED, STATE, Message
+from tpujob_launcher.peers.messages import (
+    BEAT,
+    BYE,
+    END,
+    ENDED,
+    FAILED,
+    HERE,
+    REFUSED,
+    STATE,
+    WELCOME,
+    Message,
+    Standpoint,
+)
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
@@ -41,12 +54,16 @@ class Client(Peers):
             program: Where its program may speak.
         """
         super().__init__(process, program)
-        self._hello = messages.to_line(messages.hello(process, socket.gethostname()))
         self._address = (host, port)
+        self._is_connecting = False
+        self._lost_at: Optional[float] = None
+        """Unix time at which launcher 0 was lost; None: it is there, or was not yet."""
         self._sock: Optional[socket.socket] = None
         self._received = b""
-        self._failed_in = -1
+        self._failed_in: Optional[int] = None
         """The last attempt in which this launcher's program failed."""
+        self._failure: Optional[Message] = None
+        """What it said of that, for a launcher 0 that has not heard it."""
         self._arrived: List[socket.socket] = []
         self._problem = "no answer"
         """Why launcher 0 is not there yet."""
@@ -64,7 +81,8 @@ class Client(Peers):
 
     def start(self) -> None:
         """Connects in a thread, since names of pods take their time; call it when the program runs."""
-        if self._sock is None:
+        if self._sock is None and not self._is_connecting:
+            self._is_connecting = True
             threading.Thread(target=self._connect, name="launcher 0", daemon=True).start()
 
     def close(self) -> None:
@@ -94,19 +112,23 @@ class Client(Peers):
 
     def mention(self, message: Message) -> None:
         """Tells launcher 0, if it hears."""
-        if self._sock is not None:
-            self.say(message)
         if message[0] in (STATE, BEAT):
             self._next_beat = time.monotonic() + self.heartbeat_seconds / BEATS
+        if self._sock is not None:
+            try:
+                self._send_line(message)
+            except OSError:
+                self._lose_connection()
+                self.start()
 
     def _step_connections(self) -> None:
         """Handles what has come."""
         for key, _ in self._selector.select(0):
             if key.fileobj == self._wake_reader:
                 os.read(self._wake_reader, 64)
-                self._sock = self._arrived.pop()
+                self._sock, self._is_connecting, self._lost_at = self._arrived.pop(), False, None
                 self._selector.register(self._sock, selectors.EVENT_READ)
-                self._heard_at, self._broken_at = time.monotonic(), None
+                self._heard_at, self._broken_at, self._has_left = time.monotonic(), None, False
                 logger.info("meets launcher 0 at %s:%d", *self._address)
                 if self._here is not None:
                     self.mention((HERE, {"attempt": self.standing.attempt, **self._here}))
@@ -115,15 +137,19 @@ class Client(Peers):
         self._notice_loss(time.monotonic())
 
     def say(self, message: Message) -> None:
-        """Tells launcher 0; what it cannot hear ends the attempts in this container."""
+        """Tells launcher 0; what it cannot hear ends the attempts in this container, unless it may be replaced."""
+        if message[0] == ENDED:
+            self._failure = message
         try:
             if self._sock is None:
                 raise ConnectionError("not connected")
-            self._sock.settimeout(CONNECT_SECONDS)
-            self._sock.sendall(messages.to_line(message))
+            self._send_line(message)
         except OSError as error:
-            self._close()
-            self._give_up(f"launcher 0 cannot be reached: {error}")
+            self._lose_connection()
+            if self.replaces_pods:
+                self.start()
+            else:
+                self._give_up(f"launcher 0 cannot be reached: {error}")
 
     def _receive(self) -> None:
         assert self._sock is not None
@@ -135,10 +161,9 @@ class Client(Peers):
             heard = b""
         self._heard_at = time.monotonic()
         if not heard:
-            self._close()
-            self._broken_at = None if self._has_left else self._heard_at
-            self._heard_at = None
-            if self._has_left or self.has_to_end or self._failed_in == self.standing.attempt:
+            self._lose_connection()
+            is_over = self._has_left or self.has_to_end or self._failed_in == self.standing.attempt
+            if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
             else:
                 self.start()  # the attempt goes on, and launcher 0 may be back before the next one
@@ -149,6 +174,15 @@ class Client(Peers):
             if message is not None:
                 self._has_left = self._has_left or message[0] == BYE
                 self.standing.take(message)
+            if message is not None and message[0] == WELCOME:
+                self._welcomed(message)
+
+    def _welcomed(self, message: Message) -> None:
+        """Launcher 0, which may be another one than before, knows where this one is."""
+        self.welcomes += 1
+        self.history.take(in_place.checked(message[1].get("account")))
+        if self._failure is not None and self._failed_in == self.standing.attempt:
+            self.say(self._failure)
 
     def _notice_loss(self, now: float) -> None:
         """Launcher 0 that does not come back, is silent, or never came."""
@@ -180,6 +214,17 @@ class Client(Peers):
             f"({self._problem}); see whether its pod is scheduled, and whether its log ends before this",
         }
 
+    def _send_line(self, message: Message) -> None:
+        assert self._sock is not None
+        self._sock.settimeout(CONNECT_SECONDS)
+        self._sock.sendall(messages.to_line(message))
+
+    def _lose_connection(self) -> None:
+        if self._sock is not None:
+            self._lost_at = time.time()
+            self._broken_at, self._heard_at = None if self._has_left else time.monotonic(), None
+            self._close()
+
     def _close(self) -> None:
         if self._sock is not None:
             self._selector.unregister(self._sock)
@@ -196,9 +241,12 @@ class Client(Peers):
         while not self._is_closed:
             try:
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
-                sock.sendall(self._hello)
+                attempt = self.standing.attempt
+                at = Standpoint(None if attempt < 0 else attempt, self.history.account, self._lost_at)
+                said = messages.hello(self.process, at if self.replaces_pods else None, socket.gethostname())
+                sock.sendall(messages.to_line(said))
                 sock.setblocking(False)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                keep_alive(sock)
                 self._arrived.append(sock)
                 os.write(self._wake_writer, b"c")
                 return

@@ -3,13 +3,17 @@
 All programs of a job start together or not at all. The first failure of an attempt ends it everywhere; the next one
 begins when nothing of the last is left anywhere. What cannot be tried again here ends the containers, one by one as
 their programs end, and is the operator's decision.
+
+Where Kubernetes replaces a lost pod, the loss is such a failure, and the next attempt waits for the launcher of the new
+pod. It is a newcomer: it says that it has started no program. A launcher 0 that is one itself knows nothing, and learns
+from the others which attempt it was; where all are newcomers, nobody knows, and as many count as pods went before it.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence, Set
 
-from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
+from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -18,6 +22,11 @@ STEADY_SECONDS = 600.0
 """An attempt that lasted so long was no part of a crash loop: the next one follows without a pause."""
 READY_SECONDS = 60.0
 """For what is left of an attempt to be gone everywhere: killed processes, and a TPU driver that lets go."""
+LEAVE_SECONDS = 5.0
+"""From the loss of a pod until the programs of the others are ended: a connection may be made again, and programs that
+end since a peer was asked to stop save first. Kubernetes replaces a pod after 10 s at the earliest."""
+LOST_FIRST_SECONDS = 30.0
+"""By which the loss of a pod goes before the errors of its peers: a dead machine is silent for so long."""
 
 _CONSEQUENCES = ("lost process ", "ended with process ")
 """How the trainer begins the message of a process that ends since another did."""
@@ -26,12 +35,16 @@ _CONSEQUENCES = ("lost process ", "ended with process ")
 class Decisions:
     """Of launcher 0, for as long as its container lives."""
 
-    def __init__(self, processes: int, limit: int) -> None:
+    def __init__(
+        self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, pods_before: int = 0
+    ) -> None:
         """Waits for everybody.
 
         Args:
             processes: Of the job.
             limit: How often all may start again in these containers.
+            wait_seconds: How long the others wait for the pod that takes the place of a lost one; None: none does.
+            pods_before: How many pods launcher 0 had before this one.
         """
         self.attempt = 0
         """Which attempt in these containers runs, or is about to."""
@@ -41,33 +54,93 @@ class Decisions:
         """What ended each attempt but the last."""
         self._processes = processes
         self._limit = limit
+        self._wait_seconds = wait_seconds
+        self._pods_before = pods_before
+        self.knows_nothing = pods_before > 0 and wait_seconds is not None
+        """Whether this launcher 0 is a newcomer that nobody has told where the job is."""
         self._here: Set[int] = {0}
+        self._met: Set[int] = {0}
+        """Who was ever here."""
+        self._lost_at: Dict[int, float] = {}
+        """Unix time at which the connection to a launcher was lost that is not here."""
         self._ends: Dict[int, End] = {}
         self._ready: Set[int] = set()
         self._is_ending = False
+        self._end_at: Optional[float] = None
+        """When the attempt is ended everywhere, monotonic; None: nothing has happened to it."""
         self._began: Optional[float] = None
         """When the running attempt was started in place; None: it came with the containers."""
         self._quick = 0
         """How many attempts in a row ended soon after they were started in place."""
         self._deadline = 0.0
+        self._wait_until: Optional[float] = None
         self._go_at: Optional[float] = None
 
-    def arrived(self, process: int) -> None:
-        """A launcher has connected."""
-        self._here.add(process)
+    @property
+    def is_running(self) -> bool:
+        """Whether all programs run, or may."""
+        return not self._is_ending and not self.knows_nothing and self.over is None
 
-    def gone(self, process: int) -> List[Message]:
-        """The connection of a launcher is lost: its pod is gone, or its container has ended."""
+    def arrived(self, process: int, now: float = 0.0, *, at: Optional[int] = 0, lost_at: float = 0.0) -> List[Message]:
+        """A launcher has connected.
+
+        Args:
+            process: Whose.
+            now: Monotonic, in seconds.
+            at: The attempt that its program is in, or was in last; None: it is in a new container.
+            lost_at: Unix time at which it lost launcher 0, or the present.
+        """
+        was_here, went_at = process in self._met, self._lost_at.pop(process, lost_at)
+        self._here.add(process)
+        self._met.add(process)
+        if self.over is not None or self._wait_seconds is None:
+            return []
+        if self.knows_nothing:
+            if at is None and len(self._here) < self._processes:
+                return []
+            self.attempt = self._pods_before - 1 if at is None else at
+            self._ends[0] = _lost(0, lost_at)
+            return self._restart(now)
+        self._deadline = max(self._deadline, now + READY_SECONDS)
+        if at is None:
+            self._ready.discard(process)
+            if not was_here and not self._is_ending:
+                return []
+            self._ends.setdefault(process, _lost(process, went_at))
+            return [] if self._is_ending else self._restart(now)
+        if at > self.attempt - self._is_ending:
+            self.attempt = at  # it knows of more than the one that was heard first
+            return self._restart(now)
+        if not self._is_ending and not self._ends and not self._lost_at:
+            self._end_at = None
+        return []
+
+    def gone(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
+        """The connection of a launcher is lost: its pod is gone, or its container has ended; `at`: Unix time."""
         self._here.discard(process)
-        return self._close(f"the launcher of process {process} is gone") if self._is_ending else []
+        if self._wait_seconds is None:
+            return self._close(f"the launcher of process {process} is gone") if self._is_ending else []
+        self._ready.discard(process)
+        self._go_at = None
+        self._lost_at.setdefault(process, at)
+        self._end_soon(now)
+        return []
 
     def finished(self, process: int) -> List[Message]:
         """A program ended with 0: it cannot start again without being done twice."""
         return self._close(f"process {process} has finished")
 
-    def stopping(self, process: int) -> List[Message]:
-        """A container was asked to stop: eviction, suspension, deletion."""
-        return self._close(f"process {process} was asked to stop")
+    def stopping(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
+        """A container was asked to stop, at this Unix time: eviction, suspension, deletion."""
+        if self._wait_seconds is None:
+            return self._close(f"process {process} was asked to stop")
+        if process == 0:
+            return []  # the launcher 0 that comes after this one will say so
+        self._ends.setdefault(process, End(process, KILLED, at, "it was asked to stop", is_lost=True))
+        if len(self._ends) == self._processes and self.is_running:
+            return self._restart(now)
+        self._end_soon(now)
+        return []
 
     def ended(self, end: End, attempt: int, now: float) -> List[Message]:
         """A program failed in an attempt.
@@ -85,13 +158,10 @@ class Decisions:
             return self._close(f"exit code {end.code} ends the job") if end.code in FATAL else []
         if (reason := self._final(end)) is not None:
             return self._close(reason)
-        self._is_ending = True
-        self._ready = set()
-        self._deadline = now + READY_SECONDS
-        is_quick = self._began is not None and now - self._began < STEADY_SECONDS
-        self._quick = self._quick + 1 if is_quick else 0
-        self.attempt += 1
-        return [(RESTART, {"attempt": self.attempt})]
+        if end.code == ExitCode.STOPPED and self._wait_seconds is not None and len(self._ends) < self._processes:
+            self._end_soon(now)  # maybe since a peer was asked to stop, and others save
+            return []
+        return self._restart(now)
 
     def ready(self, process: int, attempt: int, now: float) -> List[Message]:
         """Nothing of a program is left, and its launcher waits for the next attempt."""
@@ -105,26 +175,65 @@ class Decisions:
 
     def look(self, now: float) -> List[Message]:
         """What is due at this time."""
-        if self.over is not None or not self._is_ending:
+        if self.over is not None:
             return []
-        if self._go_at is None:
-            if now < self._deadline:
-                return []
-            missing = sorted(set(range(self._processes)) - self._ready)
-            return self._close(f"process {missing[0]} was not ready within {READY_SECONDS:.0f} s")
+        if self.knows_nothing and self._wait_until is None:
+            self._wait_until = now + (self._wait_seconds or 0.0)
+        if self._end_at is not None and now >= self._end_at and not self.knows_nothing:
+            for process, at in self._lost_at.items():
+                self._ends.setdefault(process, _lost(process, at))
+            return self._restart(now)
+        if self._go_at is None or not self._is_ending:
+            return self._missing(now)
         if now < self._go_at:
             return []
         self.causes.append(first_of(list(self._ends.values())))
         self._ends, self._is_ending, self._go_at, self._began = {}, False, None, now
+        self._wait_until = None
         cause = self.causes[-1]
-        end = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
+        end: Dict[str, Any] = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
+        end.update({"lost": True} if cause.is_lost else {})
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
 
     def seconds(self, now: float) -> Optional[float]:
         """Until something is due; None: nothing is."""
-        if self.over is not None or not self._is_ending:
+        if self.over is not None:
             return None
-        return max(0.0, (self._deadline if self._go_at is None else self._go_at) - now)
+        waits = [self._deadline if self._is_late() else self._wait_until] if self._is_ending else [self._wait_until]
+        due = [self._go_at] if self._go_at is not None else [*waits, self._end_at]
+        return min((max(0.0, each - now) for each in due if each is not None), default=None)
+
+    def _end_soon(self, now: float) -> None:
+        if not self._is_ending and self._end_at is None and self.over is None:
+            self._end_at = now + LEAVE_SECONDS
+
+    def _restart(self, now: float) -> List[Message]:
+        """Ends the attempt everywhere; the next one follows."""
+        if self.attempt >= self._limit:
+            return self._close(f"it started again {self._limit} times here, the limit")
+        self.knows_nothing, self._is_ending, self._end_at, self._go_at = False, True, None, None
+        self._ready = set()
+        self._deadline = now + READY_SECONDS
+        if self._wait_seconds is not None:
+            self._wait_until = now + self._wait_seconds
+        is_quick = self._began is not None and now - self._began < STEADY_SECONDS
+        self._quick = self._quick + 1 if is_quick else 0
+        self.attempt += 1
+        return [(RESTART, {"attempt": self.attempt})]
+
+    def _is_late(self) -> bool:
+        """Whether one that is here is not ready."""
+        return not self._here <= self._ready
+
+    def _missing(self, now: float) -> List[Message]:
+        """Ends the wait for those that are not ready, and for those that are not here, once it is over."""
+        missing = sorted(set(range(self._processes)) - (self._here if self.knows_nothing else self._ready))
+        late = [process for process in missing if process in self._here]
+        if self._is_ending and late and now >= self._deadline:
+            return self._close(f"process {late[0]} was not ready within {READY_SECONDS:.0f} s")
+        if missing and self._wait_until is not None and now >= self._wait_until:
+            return self._close(f"the pod of process {missing[0]} was not replaced within {self._wait_seconds:.0f} s")
+        return []
 
     def _final(self, end: End) -> Optional[str]:
         """Why this end is not tried again here; None: it is."""
@@ -135,7 +244,7 @@ class Decisions:
         if self.attempt >= self._limit:
             return f"it started again {self._limit} times here, the limit"
         missing = sorted(set(range(self._processes)) - self._here)
-        if missing:
+        if missing and self._wait_seconds is None:
             return f"the launcher of process {missing[0]} is not connected"
         return None
 
@@ -146,11 +255,22 @@ class Decisions:
         return [(OVER, {"reason": reason})]
 
 
+def _lost(process: int, at: float) -> End:
+    return End(process, KILLED, at, "its container is gone", is_lost=True)
+
+
 def first_of(ends: Sequence[End]) -> End:
     """The end that the others follow from: the earliest of those that do not say that they follow from another.
 
-    A process killed from outside goes before errors that its peers had because of it. Times are of the clocks of
-    several hosts: where these differ by more than the ends do, another one is blamed, and nothing else changes.
+    A process killed from outside goes before errors that its peers had because of it, and so does a lost pod, the more
+    so where its machine fell silent. Times are of the clocks of several hosts: where these differ by more than the ends
+    do, another one is blamed, and nothing else changes.
     """
     own = [end for end in ends if not end.line.startswith(_CONSEQUENCES)]
-    return min(own or ends, key=lambda end: end.at - KILLED_FIRST_SECONDS * (end.code in KILLED_FROM_OUTSIDE))
+    return min(own or ends, key=_order)
+
+
+def _order(end: End) -> float:
+    if end.is_lost:
+        return end.at - LOST_FIRST_SECONDS
+    return end.at - KILLED_FIRST_SECONDS * (end.code in KILLED_FROM_OUTSIDE)

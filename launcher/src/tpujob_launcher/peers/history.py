@@ -21,6 +21,26 @@ class History:
         self._process = process
         self._account: in_place.Account = {"counts": {}, "ends": []}
 
+    @property
+    def account(self) -> in_place.Account:
+        """All of it."""
+        return self._account
+
+    @property
+    def total(self) -> int:
+        """How often all programs have started again."""
+        return sum(self._account["counts"].values())
+
+    def lead(self, pod: str) -> None:
+        """Names these containers after the pod of the first launcher 0."""
+        self._account["lead"] = pod
+
+    def take(self, account: in_place.Account) -> None:
+        """What another launcher knows, where that is newer."""
+        more = sum(account["counts"].values()) - self.total
+        if more > 0 or (more == 0 and "lead" in account and "lead" not in self._account):
+            self._account = account
+
     def add(self, end: Optional[End], *, message: str, output: str, now: float) -> None:
         """An attempt has ended, and the next one begins.
 
@@ -33,7 +53,7 @@ class History:
         if end is None:
             return
         said: in_place.End = {
-            "cause": in_place.cause_of(end.code),
+            "cause": in_place.DISRUPTION if end.is_lost else in_place.cause_of(end.code),
             "process": end.process,
             "code": end.code,
             "at": round(end.at, 3),

@@ -58,24 +58,38 @@ def _program_line(folder: Path) -> Optional[ProgramLine]:
         return None
 
 
+def join(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Optional[int]:
+    """The attempt with which a launcher in a replaced pod joins the others; None: there is none."""
+    logger.warning("this pod takes the place of an earlier one: asking launcher 0 for the attempt to join")
+    peers.start()
+    return _following(peers, signals, process)
+
+
 def next_attempt(
-    peers: Peers, signals: SignalQueue, *, code: int, at: float, line: str, stopped: bool, was_told: bool
+    peers: Peers,
+    signals: SignalQueue,
+    process: DistributedProcess,
+    *,
+    code: int,
+    at: float,
+    line: str,
+    stopped_at: Optional[float],
+    was_told: bool,
 ) -> Optional[int]:
     """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
 
     Args:
         peers: The other launchers.
         signals: Of this process.
+        process: This launcher's.
         code: With which the program ended.
         at: When it did, in Unix seconds.
         line: Why, in one line.
-        stopped: Whether this container was asked to stop.
+        stopped_at: When this container was asked to stop, in Unix seconds; None: it was not.
         was_told: Whether the program was ended since another one failed.
     """
-    standing = peers.standing
-    attempt = standing.attempt
-    if stopped:
-        peers.say((STOPPING, {}))
+    if stopped_at is not None:
+        peers.say((STOPPING, {"at": stopped_at}))
         return None
     if code == ExitCode.FINISHED and not was_told:
         peers.say((FINISHED, {}))
@@ -84,11 +98,22 @@ def next_attempt(
         peers.fail(code, at, line)
     if not peers.in_place:
         return None
-    deadline = time.monotonic() + ANSWER_SECONDS
-    is_ready = False
+    following = _following(peers, signals, process)
+    if following is None:
+        reason = "it was asked to stop" if peers.was_stopped else peers.standing.over or "no answer"
+        logger.warning("exit code %s; no further attempt in this container: %s", describe(code), reason)
+    return following
+
+
+def _following(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Optional[int]:
+    """The attempt that launcher 0 lets start; says that this launcher is ready for it, to each launcher 0 anew."""
+    standing = peers.standing
+    attempt = standing.attempt
+    deadline = time.monotonic() + ANSWER_SECONDS + (process.startup_seconds if peers.replaces_pods else 0)
+    ready_for = (attempt, -1)
     while standing.over is None and time.monotonic() < deadline:
-        if standing.announced > attempt and not is_ready:
-            is_ready = True
+        if standing.announced > attempt and ready_for != (standing.announced, peers.welcomes):
+            ready_for = (standing.announced, peers.welcomes)
             peers.say((READY, {"attempt": standing.announced}))
         if standing.allowed > attempt:
             logger.warning("%s", _again(standing))
@@ -97,12 +122,10 @@ def next_attempt(
         for number in signals.wait(1.0 if seconds is None else min(1.0, seconds), peers):
             if number in STOP:
                 logger.warning("told to stop by %s between two attempts", signal.Signals(number).name)
-                peers.say((STOPPING, {}))
+                peers.was_stopped = True
+                peers.say((STOPPING, {"at": time.time()}))
                 return None
         peers.step()
-    logger.warning(
-        "exit code %s; no further attempt in this container: %s", describe(code), standing.over or "no answer"
-    )
     return None
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.reports import in_place
 
 VERSION = 1
 LINE_CHARACTERS = 500
 """Of the cause of an end, where an account of attempts has it."""
 END_CHARACTERS = 2000
 """Of the cause of an end: a termination message holds 4096 bytes, and has to hold the name of the host too."""
+MOST_ATTEMPTS = 100_000
 _LATEST = 2.0**33
 """Unix time, in the year 2242: what is not below it, or is not a number, is no time."""
 
@@ -20,8 +22,8 @@ HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stoppin
 """To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
 HERE, STATE = "here", "state"
 """To launcher 0, of a program that speaks with its launcher: it waits for the others; how far it has come."""
-RESTART, GO, OVER = "restart", "go", "over"
-"""From launcher 0: end the program; start it again; no more attempts in these containers."""
+WELCOME, RESTART, GO, OVER = "welcome", "restart", "go", "over"
+"""From launcher 0: where the job is; end the program; start it again; no more attempts in these containers."""
 MET, REFUSED, END = "met", "refused", "end"
 """From launcher 0: all programs are there; why they will not be; which program was the first to end."""
 BEAT, ASKED, BYE = "beat", "asked", "bye"
@@ -45,16 +47,34 @@ class End:
     line: str
     """The cause in one line."""
     kind: str = FAILED
+    is_lost: bool = False
+    """Whether its container went, and another one takes its place."""
 
     def __str__(self) -> str:
+        if self.is_lost:
+            return f"process {self.process} lost its pod: {self.line}"
         cause = f": {self.line}" if self.line else ""
         return f"process {self.process} ended with exit code {self.code}{cause}"
 
 
-def hello(process: DistributedProcess, host: str = "") -> Message:
-    """Who speaks; another job, incarnation or restart of the JobSet gets no answer."""
+@dataclass(frozen=True)
+class Standpoint:
+    """Where a launcher is, as it tells launcher 0, which may be a new one."""
+
+    attempt: Optional[int]
+    """In which its program runs, or ran last; None: it is in a new container and has started none."""
+    account: in_place.Account
+    """What it knows of the attempts that have ended."""
+    lost_at: Optional[float] = None
+    """Unix time at which it lost launcher 0."""
+
+
+def hello(process: DistributedProcess, at: Optional[Standpoint] = None, host: str = "") -> Message:
+    """Who speaks, and where it is; another job, incarnation or restart of the JobSet gets no answer."""
+    standpoint = {} if at is None else {"at": at.attempt, "account": at.account, "lost_at": at.lost_at}
     return HELLO, {
-        "host": host,
+        **standpoint,
+        **({"host": host} if host else {}),
         "version": VERSION,
         "job": process.owner,
         "incarnation": process.incarnation,
@@ -91,7 +111,20 @@ def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     if kind not in (FAILED, LOST, STALLED):
         return None
     # Compared before it is converted: an integer of 400 digits is too large for a float.
-    return End(process, code & 0xFF, float(at), printable(line, END_CHARACTERS), kind) if 0 <= at < _LATEST else None
+    line, is_lost = printable(line, END_CHARACTERS), values.get("lost") is True
+    return End(process, code & 0xFF, float(at), line, kind, is_lost) if 0 <= at < _LATEST else None
+
+
+def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
+    """Where the launcher is that says hello; one of an earlier release runs its first attempt."""
+    lost_at = values.get("lost_at")
+    is_time = isinstance(lost_at, (int, float)) and not isinstance(lost_at, bool) and 0 <= lost_at < _LATEST
+    attempt = values.get("at", 0)
+    return Standpoint(
+        attempt=attempt if type(attempt) is int and 0 <= attempt <= MOST_ATTEMPTS else None if attempt is None else 0,
+        account=in_place.checked(values.get("account")),
+        lost_at=float(lost_at) if is_time and lost_at is not None else None,
+    )
 
 
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:

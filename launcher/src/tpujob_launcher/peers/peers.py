@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.exit_codes import KILLED
 from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.history import History
 from tpujob_launcher.peers.messages import (
     ASKED,
     BEAT,
@@ -47,7 +48,17 @@ class Peers(ABC):
             process: This launcher's.
             program: Where its program may speak; belongs to this object from here on.
         """
-        self.standing = Standing(process.process_id)
+        self.replaces_pods = process.pods_before is not None
+        """Whether Kubernetes replaces a lost pod, and the others wait for it."""
+        is_newcomer = bool(process.pods_before)
+        self.standing = Standing(process.process_id, is_newcomer=is_newcomer)
+        self.history = History(process.process_id)
+        if process.process_id == 0 and process.pod and not is_newcomer:
+            self.history.lead(process.pod)
+        self.was_stopped = False
+        """Whether this container was asked to stop between two attempts."""
+        self.welcomes = 0
+        """How often this launcher has come to a launcher 0."""
         self.in_place = process.in_place
         """How often all may start again in these containers."""
         self.process = process
@@ -147,6 +158,9 @@ class Peers(ABC):
             code, message = standing.following or (min(standing.first.code, 1), standing.first.line)
             end = {"process": standing.first.process, "code": code, "message": message, "kind": standing.first.kind}
             self._send(messages.END, end)
+        elif standing.announced > standing.attempt:
+            message = "all programs of the job start again"
+            self._send(messages.END, {"process": -1, "code": 1, "message": message, "kind": FAILED})
 
     @abstractmethod
     def _step_connections(self) -> None:

@@ -23,9 +23,12 @@ from tpujob_launcher.peers.messages import (
     GO,
     HELLO,
     HERE,
+    OVER,
     READY,
+    RESTART,
     STATE,
     STOPPING,
+    WELCOME,
     Message,
 )
 from tpujob_launcher.peers.peers import STRAGGLER, Peers
@@ -62,8 +65,15 @@ class Server(Peers, LineServer):
         Peers.__init__(self, process, program)
         listener = ports.listen(process.coordinator.rpartition(":")[0], port)
         LineServer.__init__(self, listener, self._selector, process.num_processes)
-        self._decisions = Decisions(process.num_processes, process.in_place)
-        self._expected_hello = {**messages.hello(process)[1], "host": ""}
+        self._decisions = Decisions(
+            process.num_processes,
+            process.in_place,
+            wait_seconds=process.startup_seconds if self.replaces_pods else None,
+            pods_before=process.pods_before or 0,
+        )
+        self._said: Optional[Message] = None
+        """The last decision."""
+        self._expected_hello = {name: value for name, value in messages.hello(process)[1].items() if name != "process"}
         self._names = [""] * process.num_processes
         """The host of each process, as far as it is known."""
         self._names[0] = socket.gethostname()
@@ -92,7 +102,10 @@ class Server(Peers, LineServer):
         found = self._watch.look(now, time.time())
         self._tell(found)
         for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
-            self._tell(self._decisions.ended(end, self._watch.attempt, now))
+            if self.replaces_pods and end.process in self.members:
+                self.drop(self.members[end.process])  # from here on it is a pod that is gone
+            elif not self.replaces_pods:
+                self._tell(self._decisions.ended(end, self._watch.attempt, now))
         self._tell(self._decisions.look(now))
         if len(self.members) > MANY and self._decisions.seconds(now) is None:
             # What comes within that time is heard in one turn: turns would cost more than what they hear.
@@ -144,7 +157,7 @@ class Server(Peers, LineServer):
             logger.warning("dropped a connection on the launcher's port: %s", why)
         if line.member is not None:
             self._watch.gone(line.member, time.monotonic())
-            self._tell(self._decisions.gone(line.member))
+            self._tell(self._decisions.gone(line.member, time.monotonic(), time.time()))
 
     def _take(self, line: Line, message: Message) -> bool:
         """Whether the message is one that may come on this line."""
@@ -154,15 +167,29 @@ class Server(Peers, LineServer):
         number = values.get("process")
         if kind != HELLO or type(number) is not int or not 0 < number < self.process.num_processes:
             return False
-        if {**values, "process": 0, "host": ""} != self._expected_hello:
+        if {name: values.get(name) for name in self._expected_hello} != self._expected_hello:
             return False
         self.identify(line, number)  # the launcher of a new container takes the place of the old one's
         self._names[number] = messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
         self._watch.heard(number, time.monotonic())
-        self._decisions.arrived(number)
+        at = messages.parse_standpoint(values)
+        self.history.take(at.account)
+        decided = self._decisions.arrived(
+            number, time.monotonic(), at=at.attempt, lost_at=time.time() if at.lost_at is None else at.lost_at
+        )
+        if self.replaces_pods:
+            self.send(line, messages.to_line(self._welcome()))
+        if self.replaces_pods and not decided and self._said is not None and self._said[0] == OVER:
+            self.send(line, messages.to_line(self._said))
         for each in self._watch.said:
             self.send(line, messages.to_line(each))
+        self._tell(decided)
         return True
+
+    def _welcome(self) -> Message:
+        decisions = self._decisions
+        attempt = None if decisions.knows_nothing else decisions.attempt
+        return WELCOME, {"attempt": attempt, "running": decisions.is_running, "account": self.history.account}
 
     def _hear(self, process: int, message: Message) -> bool:
         kind, values = message
@@ -181,7 +208,8 @@ class Server(Peers, LineServer):
             self._tell(self._decisions.finished(process))
         elif kind == STOPPING:
             self._watch.signed_off(process)
-            self._tell(self._decisions.stopping(process))
+            at = values.get("at")
+            self._tell(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
         elif kind == READY and attempt is not None:
             self._tell(self._decisions.ready(process, attempt, now))
         elif kind == ENDED and attempt is not None:
@@ -206,7 +234,10 @@ class Server(Peers, LineServer):
 
     def _tell(self, decided: List[Message]) -> None:
         for message in decided:
+            if message[0] in (RESTART, OVER):
+                self._said = message
             if message[0] == GO:
+                self._said = message
                 self._watch = self._watch_of(self._decisions.attempt)
                 for member in self.members:
                     self._watch.heard(member, time.monotonic())

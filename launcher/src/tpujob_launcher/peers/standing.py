@@ -15,6 +15,7 @@ from tpujob_launcher.peers.messages import (
     REFUSED,
     RESTART,
     STALLED,
+    WELCOME,
     End,
     Message,
     attempt_in,
@@ -27,14 +28,20 @@ from tpujob_launcher.peers.verdict import after
 class Standing:
     """Of one launcher; changes by the messages of launcher 0 alone."""
 
-    def __init__(self, process: int = 0) -> None:
-        """The first attempt runs. `process`: this launcher's."""
+    def __init__(self, process: int = 0, *, is_newcomer: bool = False) -> None:
+        """The first attempt runs; with `is_newcomer`, none does until launcher 0 has said which.
+
+        Args:
+            process: This launcher's.
+            is_newcomer: Whether it is in a pod that takes the place of another.
+        """
         self._process = process
-        self.attempt = 0
-        """Which attempt in this container this launcher's program is in."""
-        self.announced = 0
+        first = -1 if is_newcomer else 0
+        self.attempt = first
+        """Which attempt in this container this launcher's program is in; -1: none has started."""
+        self.announced = first
         """The attempt that is to come, or the running one."""
-        self.allowed = 0
+        self.allowed = first
         """The attempt that may start, or the running one."""
         self.cause = ""
         """Why the last attempt ended."""
@@ -80,7 +87,11 @@ class Standing:
         attempt = attempt_in(values)
         if kind == OVER:
             self.over = printable(str(values.get("reason", "")))
-        elif kind == RESTART and attempt is not None:
+        elif kind == WELCOME and attempt is not None and values.get("running") is True:
+            if attempt > self.allowed:
+                self.end = None  # of an attempt that ended without this launcher
+            self.announced, self.allowed = max(self.announced, attempt), max(self.allowed, attempt)
+        elif kind in (WELCOME, RESTART) and attempt is not None:
             self.announced = max(self.announced, attempt)
         elif kind == GO and attempt is not None:
             self.announced = max(self.announced, attempt)

@@ -3,6 +3,7 @@
 - One replicated job; a slice is a Job, a host a pod, so that Kubernetes' own indexes are slice and host.
 - JobSet restarts in place, all slices at once, without a limit: the operator keeps the budget.
 - Independent workers are one Job whose indexes fail and are retried alone.
+- With `inPlaceRestarts`, a Job replaces a pod that is lost, and the launchers of the others wait for it.
 - A live JobSet is never compared with a desired one, its webhooks change it: the hash says what it was made from.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_resource.jobset import scheduling
-from tpujob_resource.jobset.failure_policy import failure_policy, pod_failure_policy
+from tpujob_resource.jobset.failure_policy import failure_policy, pod_failure_policy, retries
 from tpujob_resource.jobset.pod import pod_template
 from tpujob_resource.jobset.volumes import volume_annotations
 from tpujob_resource.models.changes import changing_in_place
@@ -156,19 +157,17 @@ def _build_job(
     job: TpuTrainingJob, settings: JobSettings, incarnation: int, avoided: Sequence[scheduling.Avoided]
 ) -> Object:
     pods = job.spec.workers or job.accelerator.hosts_per_slice
-    retries: Object = {"backoffLimit": 0}
-    if job.spec.workers is not None:
-        # As many per worker as a job has: an index that fails alone is retried alone, and the others finish.
-        retries = {"backoffLimitPerIndex": job.spec.restarts.crashes}
+    success: Object = {}
     if shares_units(job.spec):
         # Such a worker ends with 0 when every unit is done, whoever did it: one that says so is enough, and neither
         # a worker that failed for good nor one that comes late keeps the job from being complete.
-        retries["successPolicy"] = {"rules": [{"succeededCount": 1}]}
+        success["successPolicy"] = {"rules": [{"succeededCount": 1}]}
     return {
         "completionMode": "Indexed",
         "parallelism": pods,
         "completions": pods,
-        **retries,
+        **retries(job),
+        **success,
         # A replacement only when the old pod is gone: it may hold the chips, and its peers count on it.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": pod_failure_policy(job),

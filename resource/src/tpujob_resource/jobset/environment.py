@@ -8,6 +8,7 @@ from typing import Any
 from tpujob_contract import code, kubernetes_names
 from tpujob_contract import environment as names
 from tpujob_contract.connections import ports
+from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
@@ -105,6 +106,12 @@ def _member(job: TpuTrainingJob) -> list[Object]:
     ]
     if job.spec.in_place_restarts:
         variables.append(_constant(names.IN_PLACE, job.spec.in_place_restarts))
+    if replaces_pods(job):
+        variables += [
+            _field(names.POD, "metadata.name"),
+            _field(names.POD_FAILURES, f"metadata.annotations['{kubernetes_names.INDEX_FAILURES}']"),
+            _field(names.POD_DISRUPTIONS, f"metadata.annotations['{kubernetes_names.INDEX_IGNORED_FAILURES}']"),
+        ]
     if job.slices > 1:
         # Explicit, and the same on CPU: what the provider stamps on can be stale on a replaced pod.
         # For one slice they must be absent (the libtpu runtime would look for others).
@@ -139,7 +146,11 @@ def _constant(name: str, value: str | int | None) -> Object:
 
 
 def _label(name: str, key: str) -> Object:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{key}']"}}}
+    return _field(name, f"metadata.labels['{key}']")
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _user_variable(variable: EnvVar) -> Object:

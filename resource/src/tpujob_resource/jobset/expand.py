@@ -54,7 +54,7 @@ class Pod:
         """Variables of the main container, as far as the manifest decides them; see `from_cluster` for the others.
 
         Raises:
-            KeyError: a variable refers to a label or an annotation that the pod does not have.
+            KeyError: a variable refers to a label that the pod does not have. An annotation is empty then.
             ValueError: a variable refers to a field that is known only on a node.
         """
         environ: dict[str, str] = {"JOB_COMPLETION_INDEX": str(self.host_index)}
@@ -84,7 +84,9 @@ class Pod:
     def _field(self, path: str) -> str:
         match = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
         if match:
-            return {"labels": self.labels, "annotations": self.annotations}[match[1]][match[2]]
+            if match[1] == "annotations":
+                return self.annotations.get(match[2], "")
+            return self.labels[match[2]]
         match path:
             case "metadata.name":
                 return self.name

@@ -54,6 +54,11 @@ REMEDIES: Mapping[int, Remedy] = {
         "Read the stacks of the process that the message names: is it a read that hangs, or a step that needs a larger `watchdog.stepSeconds`?",
         "The stacks in its log say where it stood; fix that",
     ),
+    ExitCode.NO_ATTEMPT_LEFT: Remedy(
+        "Restarted in new pods, charged by the code that the message names.",
+        "Look at the program that failed last: the message has its own exit code.",
+        "Its message has the exit code of its program; fix what ended that",
+    ),
     ExitCode.PEERS_MISSING: Remedy(
         "Restarted; free when the node of a missing process is gone, or when there was no machine for it.",
         "See why the pods of the named processes did not start: `tpujob describe NAME`.",
