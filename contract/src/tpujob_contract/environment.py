@@ -69,7 +69,7 @@ LAUNCHER_SOCKET = "TPUJOB_LAUNCHER_SOCKET"
 """Where the start-up hook in a Python program reports to its launcher: see `tpujob_launcher.child.start_hook`."""
 
 PEERS_SOCKET = "TPUJOB_PEERS_SOCKET"
-"""Where a program hears of the others from its launcher, and says how far it is: see `tpujob_launcher.peers.program`."""
+"""Where a program hears of the others from its launcher, and says how far it is: `tpujob_launcher.peers.program`."""
 
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default, for a process that belongs to no job."""

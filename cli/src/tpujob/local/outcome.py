@@ -10,6 +10,7 @@ from tpujob.local.supervisor import BY_SIGNAL, Exit
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, describe
 
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """The end of a run."""

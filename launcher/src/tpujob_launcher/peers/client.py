@@ -249,7 +249,8 @@ class Client(Peers):
                 keep_alive(sock)
                 self._arrived.append(sock)
                 os.write(self._wake_writer, b"c")
-                return
             except OSError as error:
                 self._problem = error.strerror or str(error) or type(error).__name__
+            else:
+                return
             time.sleep(RETRY_SECONDS)

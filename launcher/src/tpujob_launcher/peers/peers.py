@@ -39,7 +39,7 @@ STRAGGLER = "straggler"
 
 
 class Peers(ABC):
-    """The other launchers, and the program as far as it speaks. No call blocks for long, and none is for another thread."""
+    """The other launchers, and the program as far as it speaks. No call blocks for long; all are of one thread."""
 
     def __init__(self, process: DistributedProcess, program: Optional[ProgramLine]) -> None:
         """Knows nobody yet.

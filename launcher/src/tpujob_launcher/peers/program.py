@@ -1,4 +1,4 @@
-"""The local socket on which a program speaks with its launcher: a trainer says that it is there and how far it has come.
+"""The local socket on which a program, such as the trainer, says that it is there and how far it has come.
 
 A program that connects says `hello` first, then lines as they are in `messages`; any other program is watched from
 outside alone. What cannot be read is dropped, for a program may be of another release than its launcher.

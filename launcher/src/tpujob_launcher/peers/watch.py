@@ -186,7 +186,7 @@ class Watch:
         return max(0.0, min(moments, default=math.inf) - now)
 
     def stragglers(self, now: float) -> str:
-        """The process behind the others, and where, while none makes progress; empty while all do, or none stands out."""
+        """The process behind the others, and where, while none makes progress; empty while none stands out."""
         own, interval = self._states.get(0), self.heartbeat_seconds / BEATS
         if own is None or own.seconds <= STRAGGLER_BEATS * interval or own.phase in ENDING:
             return ""

@@ -93,7 +93,7 @@ class EndedByAnotherError(errors.TrainerError):
 
     def __init__(self, end: End) -> None:
         super().__init__(end.message)
-        self.exit_code = end.code  # type: ignore[misc] - the launcher's
+        self.exit_code = end.code  # type: ignore[misc]
 
 
 class _Lines:
