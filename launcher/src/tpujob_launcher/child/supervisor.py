@@ -91,6 +91,10 @@ class Others(Protocol):
         """Whether the program hears of an end by itself."""
 
     @property
+    def is_silent(self) -> bool:
+        """Whether the program has spoken, and does so no longer."""
+
+    @property
     def in_place(self) -> int:
         """How often all may start again."""
 
@@ -251,6 +255,8 @@ class _Supervision:
         following = self._others.following
         if following is not None:
             logger.warning("the program has to end: %s", following[1])
+        if self._others.is_silent:
+            self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
         if self._others.speaks:
             self._alarms[self._kill] = time.monotonic() + SPEAKING_SECONDS
             return

@@ -68,7 +68,8 @@ class Peers(ABC):
         self._told: Dict[str, Any] = {}
         """What the program of this attempt was told, by kind."""
         self._next_beat = 0.0
-        self._is_silent = False
+        self.is_silent = False
+        """Whether the program has spoken, and does so no longer."""
         self._selector = selectors.DefaultSelector()
         self._all = selectors.DefaultSelector()
         self._all.register(self._selector, selectors.EVENT_READ)
@@ -121,7 +122,7 @@ class Peers(ABC):
     def begin(self, attempt: int) -> None:
         """The program of another attempt is about to start."""
         self.standing.begin(attempt)
-        self._here, self._told, self._is_silent = None, {}, False
+        self._here, self._told, self.is_silent = None, {}, False
         if self._program is not None:
             self._program.begin()
 
@@ -215,7 +216,7 @@ class Peers(ABC):
         """A program that speaks and falls silent is frozen, or one thread keeps all others from running."""
         assert self._program is not None
         silent = now - self._program.heard_at
-        if self._is_silent or MET not in self._told or not self._program.speaks or silent <= self.heartbeat_seconds:
+        if self.is_silent or MET not in self._told or not self._program.speaks or silent <= self.heartbeat_seconds:
             return
-        self._is_silent = True
+        self.is_silent = True
         self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)
