@@ -2,7 +2,7 @@
 
     python -m benchmarks.start --sizes 64 512 2048 10000
 
-Process 0 is the trainer's own code; the others are sockets of one other process that speak the real messages over
+Process 0 is the launcher's own code; the others are sockets of one other process that speak the real messages over
 loopback (`start_clients`). JAX takes no part. Each process needs a file descriptor: 10,000 need `ulimit -n` 10500.
 """
 

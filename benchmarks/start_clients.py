@@ -1,8 +1,9 @@
-"""All processes of a run but process 0, as far as process 0 can tell: one socket each, one epoll for all of them.
+"""All launchers of a run but launcher 0, as far as that can tell: one socket each, one epoll for all of them.
 
     python -m benchmarks.start_clients PORT SIZE HEARTBEAT_SECONDS
 
-They come at once, say the trainer's own hello, and beat as often as `peer_monitor` does, each at a time of its own.
+They come at once, say the launcher's own hello and that their programs are there, and pass on how far these are as
+often as trainers say it, each at a time of its own.
 Commands are lines on standard input, answers JSON lines on standard output; the first answer comes by itself, when all
 have met:
 
@@ -23,20 +24,38 @@ import sys
 import time
 from collections import deque
 
-from tpujob_trainer.distributed.failure import ProgressState
-from tpujob_trainer.distributed.peer_monitor import BEATS
-from tpujob_trainer.distributed.rendezvous_client import RETRY_SECONDS
-from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line
+from tests.harness.launched import JOB
+from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.client import RETRY_SECONDS
+from tpujob_launcher.peers.messages import HELLO, HERE, STATE, Message
+from tpujob_launcher.peers.verdict import ProgressState
+from tpujob_launcher.peers.watch import BEATS
 
 TOLD_SECONDS = 60.0
 """For the last one to be told of a death."""
 
 
-def hello(process_id: int) -> Hello:
-    """Of a process on a GKE node; versions and hash are as long as real ones."""
-    host = f"gke-cluster-training-pool-{process_id // 16:04d}-{process_id * 7919 % 65536:04x}-slice-{process_id // 16}"
+def process_of(number: int, size: int, port: int) -> DistributedProcess:
+    """One of so many, with launcher 0 at a port of this machine."""
+    place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(size), "TPUJOB_HOST": str(number)}
+    there = {"TPUJOB_COORDINATOR": "127.0.0.1:1", "TPUJOB_LAUNCHER_PORT": str(port)}
+    found = read_environment({**JOB, **place, **there})
+    assert isinstance(found, DistributedProcess)
+    return found
+
+
+def here(heartbeat_seconds: float) -> Message:
+    """A trainer that has come; versions and hash are as long as real ones."""
     versions = dict.fromkeys(("python", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "image"), "1.2.3")
-    return Hello(process_id, "team/large incarnation 1 attempt 0", host, "c0ffee" * 8, versions, f"{process_id:016x}")
+    said = {"heartbeat_seconds": heartbeat_seconds, "configuration": "c0ffee" * 8, "versions": versions}
+    return HERE, {"attempt": 0, **said}
+
+
+def state() -> Message:
+    """How far a trainer has come."""
+    values = dataclasses.asdict(ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step"))
+    return STATE, {"attempt": 0, "state": values}
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -55,8 +74,9 @@ class Clients:
     def __init__(self, port: int, size: int, heartbeat_seconds: float) -> None:
         self._address = ("127.0.0.1", port)
         self._interval = heartbeat_seconds / BEATS
-        state = ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step")
-        self._beat = to_line({"beat": dataclasses.asdict(state)})
+        self._beat = messages.to_line(state())
+        self._here = messages.to_line(here(heartbeat_seconds))
+        _, self._hello = messages.hello(process_of(0, size, port))
         self._epoll = select.epoll()
         self._by_fd: dict[int, _Client] = {}
         self._clients = [_Client(number) for number in range(1, size)]
@@ -133,7 +153,10 @@ class Clients:
                     return
                 client.is_connected = True
                 self._epoll.modify(client.sock, select.EPOLLIN)
-                self._send(client.sock, to_line(dataclasses.asdict(hello(client.number))))
+                number = client.number
+                host = f"gke-cluster-training-pool-{number // 16:04d}-{number * 7919 % 65536:04x}-slice-{number // 16}"
+                hello = messages.to_line((HELLO, {**self._hello, "process": number, "host": host}))
+                self._send(client.sock, hello + self._here)
                 return
             heard = client.sock.recv(2**18)
         except BlockingIOError:
@@ -152,7 +175,7 @@ class Clients:
     def _hear(self, client: _Client, heard: bytes) -> None:
         # Looked at as bytes: each would parse its own on a machine of its own.
         if not client.has_met:
-            client.hears_membership = client.hears_membership or b'"nonce"' in heard
+            client.hears_membership = client.hears_membership or b'"met"' in heard
             if client.hears_membership and heard.endswith(b"\n"):
                 client.has_met = True
                 self.met += 1
@@ -161,7 +184,7 @@ class Clients:
                 self._send(client.sock, self._beat)
                 phase = client.number * 0.618034 % 1
                 heapq.heappush(self._beats, (time.monotonic() + phase * self._interval, client.number, client))
-        if not client.is_told and b'"verdict"' in heard:
+        if not client.is_told and b'"end"' in heard:
             client.is_told = True
             self.told += 1
 

@@ -1,4 +1,4 @@
-"""Process 0 among simulated processes: its own rendezvous and peer monitor, measured from within.
+"""Launcher 0 among simulated launchers: the meeting of all, and what it watches, measured from within.
 
     python -m benchmarks.start_lead SIZE HEARTBEAT_SECONDS TRAINING_SECONDS
 
@@ -13,14 +13,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.start_clients import hello
+from benchmarks.start_clients import here, process_of, state
 from tools.localcluster.processes import free_ports
-from tpujob_trainer.distributed import rendezvous_client
-from tpujob_trainer.distributed.failure import ProgressState
-from tpujob_trainer.distributed.peer_monitor import BEATS, Peers
+from tpujob_launcher.child.signals import SignalQueue
+from tpujob_launcher.peers.server import Server
+from tpujob_launcher.peers.watch import BEATS
 
 LIMIT_SECONDS = 300.0
 
@@ -58,33 +59,68 @@ class Clients:
         self._process.wait()
 
 
+class Lead:
+    """Launcher 0, whose program says what a trainer says."""
+
+    def __init__(self, size: int, port: int, heartbeat_seconds: float) -> None:
+        self.server = Server(process_of(0, size, port), port)
+        self._signals = SignalQueue()
+        self._signals.__enter__()
+        self._beat_at, self._interval = 0.0, heartbeat_seconds / BEATS
+        said = here(heartbeat_seconds)
+        # As if its program had said it on its own socket.
+        self.server._here = dict(said[1])  # noqa: SLF001
+        self.server.mention(said)
+
+    def work(self, is_done: Callable[[], bool]) -> None:
+        """What the supervision of a program does, until then."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not is_done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not done within {LIMIT_SECONDS:.0f} s")
+            seconds = self.server.seconds()
+            self._signals.wait(0.1 if seconds is None else min(0.1, seconds), self.server)
+            self.server.step()
+            if self.server.standing.met is not None and time.monotonic() >= self._beat_at:
+                self._beat_at = time.monotonic() + self._interval
+                self.server.mention(state())
+
+    def work_seconds(self, seconds: float) -> None:
+        """The same for so long."""
+        until = time.monotonic() + seconds
+        self.work(lambda: time.monotonic() >= until)
+
+    def work_for(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The same until another thread has an answer."""
+        found: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: found.append(call()))
+        thread.start()
+        self.work(lambda: not thread.is_alive())
+        return found[0]
+
+
 def measure(size: int, heartbeat_seconds: float, training_seconds: float) -> dict[str, Any]:
     """Seconds, messages, bytes and memory of one start, some training, and one death."""
-    # No JAX, so no connections to its service.
-    rendezvous_client.FILES_EACH = 1
     port = free_ports(1)[0]
-    positions = [f"slice {i // 16}, host {i % 16}" for i in range(size)]
     empty = resident_mib()
+    lead = Lead(size, port, heartbeat_seconds)
     clients = Clients(port, size, heartbeat_seconds)
     try:
         cpu = time.process_time()
-        own, where = hello(0), {"host": "127.0.0.1", "port": port}
-        membership, lines = rendezvous_client.receive(own, positions, limit_seconds=LIMIT_SECONDS, **where)  # type: ignore[arg-type]
+        lead.work(lambda: lead.server.standing.met is not None)
         met_cpu = time.process_time() - cpu
-        peers = Peers(0, membership.hosts, lines, heartbeat_seconds=heartbeat_seconds)
-        failed = threading.Event()
-        state = ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step")
-        peers.start(on_failure=lambda failure: failed.set(), progress_state=lambda: state)
-        met = clients.answer()
+        met = lead.work_for(clients.answer)
         # The beats at the beginning are a burst; what follows is measured from a whole interval to another.
-        time.sleep(heartbeat_seconds / BEATS)
-        before, cpu, began = clients.ask("count"), time.process_time(), time.monotonic()
-        time.sleep(training_seconds)
-        after, cpu, seconds = clients.ask("count"), time.process_time() - cpu, time.monotonic() - began
+        lead.work_seconds(heartbeat_seconds / BEATS)
+        before, cpu, began = lead.work_for(lambda: clients.ask("count")), time.process_time(), time.monotonic()
+        lead.work_seconds(training_seconds)
+        after, cpu, seconds = (
+            lead.work_for(lambda: clients.ask("count")), time.process_time() - cpu, time.monotonic() - began
+        )  # fmt: skip
         memory = resident_mib()
-        if failed.is_set():
+        if lead.server.standing.first is not None:
             raise SystemExit("a process was lost before one was killed")
-        told = clients.ask("kill")
+        told = lead.work_for(lambda: clients.ask("kill"))
     finally:
         clients.end()
     rates = {key: (after[key] - before[key]) / seconds for key in before}

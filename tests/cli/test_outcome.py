@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.local.outcome import judge, named_in, summary
+from tpujob.local.outcome import judge, summary
 from tpujob.local.plan import LocalProcess
 from tpujob.local.supervisor import Exit
+from tpujob_contract.reports.termination_message import named_in
 
 
 def ending(index: int, code: int, *, asked: bool = False) -> Exit:

@@ -30,6 +30,7 @@ COMPILED_ONCE = {
 }
 """Variables of programs that compile once for all, where that is kept, and fast: what they show is not the speed."""
 TRAINER = ("-m", "tpujob_trainer")
+LAUNCH = ("-m", "tpujob_contract.launch", "--")
 PATIENCE_SECONDS = 300.0
 """For what happens within seconds on an idle machine; less than a test's own limit."""
 LOG_LINES_IN_ERRORS, LOG_LINES_WITH_STACKS = 30, 600
@@ -190,13 +191,15 @@ def start(
         attempt: As JobSet counts it.
         startup_seconds: How long they wait for each other.
         grace_seconds: From SIGTERM to the end.
-        program: Arguments of Python.
+        program: Arguments of Python; several are started by launchers, without which they do not meet.
         absent: Processes that never come.
         extra: More environment.
         extra_of: More environment of one process.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    coordinator, *report_ports = free_ports(processes + 1)
+    coordinator, launcher, *report_ports = free_ports(processes + 2)
+    if processes > 1 and program[: len(LAUNCH)] != LAUNCH:
+        program = (*LAUNCH, sys.executable, *program)
     hosts = processes // slices
     members = []
     for index in range(processes):
@@ -214,6 +217,7 @@ def start(
             "TPUJOB_HOSTS_PER_SLICE": str(hosts),
             "TPUJOB_SLICES": str(slices),
             "TPUJOB_COORDINATOR": f"127.0.0.1:{coordinator}",
+            "TPUJOB_LAUNCHER_PORT": str(launcher),
             "TPUJOB_STARTUP_SECONDS": str(startup_seconds),
             "TPUJOB_GRACE_SECONDS": str(grace_seconds),
             **(extra or {}),

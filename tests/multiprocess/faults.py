@@ -34,15 +34,15 @@ CODES = {
     "exception": (1, 1),
     "sys.exit": (3, 1),
     "kill -9": (137, 1),
-    "SIGSTOP": (None, 1),
+    "SIGSTOP": (137, 1),
     "sleep": (79, 79),
     "SIGTERM": (75, 75),
 }
-"""Exit code of the victim and of the others; None: a frozen process cannot end by itself."""
+"""Exit code of the victim and of the others; a frozen process is killed by its launcher."""
 CAUSES = {
     "exception": "RuntimeError: a fault on purpose",
     "sys.exit": "sys.exit(3)",
-    "kill -9": "connection broke",
+    "kill -9": "killed by SIGKILL",
     "SIGSTOP": "silent for",
     "sleep": "behind the others",
     "SIGTERM": "SIGTERM",
@@ -73,7 +73,7 @@ class Outcome:
 
     cell: Cell
     codes: tuple[int | None, ...]
-    """As the container ends; None: it is frozen and had to be killed."""
+    """As the container ends; None: it did not."""
     messages: tuple[str, ...]
     """Termination messages."""
     seconds: float
@@ -137,8 +137,7 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
     ) as attempt:
         begun = wait_for_strike(attempt, mark)
         straggler = wait_for_straggler(attempt) if cell.fault == "sleep" else ""
-        frozen = [cell.victim] if cell.fault == "SIGSTOP" else []
-        ended = wait_for_end(attempt, [index for index in (0, 1) if index not in frozen])
+        ended = wait_for_end(attempt, (0, 1))
         return Outcome(
             cell,
             tuple(member.poll() for member in attempt.members),
@@ -215,5 +214,5 @@ def _entry(outcome: Outcome | None) -> str:
         return "not run"
     victim = outcome.codes[outcome.cell.victim]
     others = outcome.codes[1 - outcome.cell.victim]
-    text = f"{'frozen' if victim is None else victim} / {others}, {outcome.seconds:.0f} s"
+    text = f"{victim} / {others}, {outcome.seconds:.0f} s"
     return f"**{text}**" if outcome.problems() else text

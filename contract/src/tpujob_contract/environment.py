@@ -42,7 +42,7 @@ WHEELS = "TPUJOB_WHEELS"
 IN_PLACE = "TPUJOB_IN_PLACE"
 """How often all programs may start again in their containers (`spec.restarts.inPlace`)."""
 LAUNCHER_PORT = "TPUJOB_LAUNCHER_PORT"
-"""Of launcher 0, on the coordinator's host."""
+"""Of launcher 0, on the coordinator's host: the launchers of all processes meet there."""
 IN_PLACE_ATTEMPT = "TPUJOB_IN_PLACE_ATTEMPT"
 """Which attempt in its container a program is in, from 0; the launcher sets it."""
 IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
@@ -69,6 +69,9 @@ TERMINATION_LOG = "TPUJOB_TERMINATION_LOG"
 
 LAUNCHER_SOCKET = "TPUJOB_LAUNCHER_SOCKET"
 """Where the start-up hook in a Python program reports to its launcher: see `tpujob_launcher.child.start_hook`."""
+
+PEERS_SOCKET = "TPUJOB_PEERS_SOCKET"
+"""Where a program hears of the others from its launcher, and says how far it is: `tpujob_launcher.peers.program`."""
 
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default, for a process that belongs to no job."""
@@ -111,6 +114,7 @@ OPTIONAL = (
     IN_PLACE_CAUSE,
     LAUNCHER_PORT,
     LAUNCHER_SOCKET,
+    PEERS_SOCKET,
     POD,
     POD_DISRUPTIONS,
     POD_FAILURES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 
 def num_processes(*, slices: int, hosts_per_slice: int) -> int:
     """Number of JAX processes of a job: one for every host of every slice."""
@@ -15,3 +17,18 @@ def process_id(*, slice_index: int, host_index: int, hosts_per_slice: int) -> in
     so that the ids agree with MEGASCALE_SLICE_ID and TPU_WORKER_ID.
     """
     return slice_index * hosts_per_slice + host_index
+
+
+MAX_NAMED = 20
+"""Processes that a message names one by one."""
+
+
+def process_name(process_id: int, host: str) -> str:
+    """A process as people look for it: "process 3 on host h", without the host where it is not known."""
+    return f"process {process_id} on host {host}" if host else f"process {process_id}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first twenty names, and how many more there are."""
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -107,7 +107,7 @@ def launch(
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
             access = _look_at_tpu(environ, tpu)
             environ = _with_code(environ, Path(scratch), command)
-            with _meet(process) as peers:
+            with _meet(process, Path(scratch)) as peers:
                 result, report = _run_attempts(command, environ, process, signals, Path(scratch), message, peers, tpu)
         except Refused as refused:
             logger.error("%s", refused)  # noqa: TRY400 - one line, no stack
@@ -126,9 +126,9 @@ def launch(
 
 
 @contextmanager
-def _meet(process: Process) -> Iterator[Optional[Peers]]:
-    """The other launchers, where the job allows attempts in place."""
-    peers = meet(process)
+def _meet(process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
+    """The other launchers, if there are any."""
+    peers = meet(process, scratch)
     if peers is None and isinstance(process, DistributedProcess) and process.in_place and process.pods_before:
         raise Refused(ExitCode.NO_ATTEMPT_LEFT, "this pod takes the place of an earlier one, and cannot be launcher 0")
     try:
@@ -184,7 +184,7 @@ def _run_attempts(
         _count_end(peers, message, said=said, printed=printed)
         _wait_for_tpu(environ, process, tpu, signals)
         attempt = following
-        peers.standing.begin(attempt)
+        peers.begin(attempt)
 
 
 def _join(peers: Peers, signals: SignalQueue, process: Process, message: TerminationMessage) -> int:
@@ -198,7 +198,7 @@ def _join(peers: Peers, signals: SignalQueue, process: Process, message: Termina
         why = peers.standing.over or "launcher 0 does not answer"
         raise Refused(ExitCode.NO_ATTEMPT_LEFT, f"this pod has come to no attempt of the others: {why}")
     _count_end(peers, message)
-    peers.standing.begin(attempt)
+    peers.begin(attempt)
     return attempt
 
 
@@ -237,6 +237,11 @@ def child_environment(
 def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     """The exit code of the container, and diagnostics, for a program that has ended."""
     diagnostics = list(result.diagnostics)
+    if result.following is not None:
+        code, words = result.following
+        diagnostics.insert(0, words)
+        if result.was_told and result.stop_signal is None and (result.code > 128 or result.code == ExitCode.FINISHED):
+            return code, diagnostics
     if result.failure is not None and result.failure.error:
         diagnostics.insert(0, failure_line(result.failure.at, result.failure.error))
     if result.stop_signal is not None:
@@ -333,7 +338,7 @@ def _run(
         try:
             result = run(
                 command,
-                {**child, **ends.variables(child)} if ends else child,
+                {**child, **(ends.variables(child) if ends else {}), **(peers.variables if peers else {})},
                 signals,
                 grace_seconds=process.grace_seconds,
                 keep_output=keep_output,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tpujob.local.closing import short_path
-from tpujob.local.outcome import named_in
 from tpujob.local.placement import Placement
 from tpujob.local.plan import LocalProcess
 from tpujob.local.reports import message_of
@@ -13,6 +12,7 @@ from tpujob.local.supervisor import EARLY_FINISH_SECONDS, PEER_FAILED_GRACE_SECO
 from tpujob.output.words import counted
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import describe
+from tpujob_contract.reports.termination_message import named_in
 from tpujob_resource.models.job import TpuTrainingJob
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,6 @@ from typing import Any
 from tpujob.local.supervisor import BY_SIGNAL, Exit
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, describe
-
-_NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
-"""As the trainer's processes write it: `tpujob_trainer.distributed.failure`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +30,6 @@ class Outcome:
             return ""
         process = self.culprit.process
         return f"process {process.index} ({process.name}): exit code {describe(self.culprit.code)}"
-
-
-def named_in(message: str) -> int | None:
-    """The process that a termination message names as the cause of its own end; None if it names no other."""
-    found = _NAMED.search(message)
-    return int(found[1]) if found else None
 
 
 def judge(

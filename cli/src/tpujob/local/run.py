@@ -20,7 +20,7 @@ from tpujob.local.announcements import Announcements, has_units
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.launcher_notices import LauncherNotices
-from tpujob.local.outcome import Outcome, judge, named_in, summary
+from tpujob.local.outcome import Outcome, judge, summary
 from tpujob.local.placement import Placement
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
@@ -29,7 +29,7 @@ from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
-from tpujob_contract.reports.termination_message import failed_at, stopped_at
+from tpujob_contract.reports.termination_message import failed_at, named_in, stopped_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings

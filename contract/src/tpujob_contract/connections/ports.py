@@ -14,7 +14,7 @@ MEGASCALE = 8080
 REPORT = 9432
 """HTTP /metrics and /report of every trainer process. Not 9431, the default of Orbax's and grain's own exporters."""
 LAUNCHER = 8475
-"""Launcher 0, where the others ask whether programs start again in place. Not served unless the job allows that."""
+"""Launcher 0, where all launchers of a job of several processes meet."""
 
 
 def bind_host(coordinator_host: str) -> Optional[str]:

@@ -25,6 +25,9 @@ NOT_ASKED = "not told to stop: the program asks for another start"
 RETURNED_0 = "the program returned 0"
 """How the launcher's line ends about a program that took a stop signal for the end of its job."""
 
+_NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
+"""As launchers write it: `tpujob_launcher.peers.verdict`."""
+
 _PROGRAM_CODE = re.compile(r"^the program's own exit code: (\d{1,3})$", re.MULTILINE)
 _MOMENT = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z"
 _FAILED = re.compile(rf"^program failed at {_MOMENT}: ", re.MULTILINE)
@@ -79,6 +82,12 @@ def _parsed(found: Optional[re.Match[str]]) -> Optional[float]:
         return datetime.datetime.fromisoformat(f"{found[1]}+00:00").timestamp()
     except ValueError:  # a month 13, from a program that imitates the line
         return None
+
+
+def named_in(message: str) -> Optional[int]:
+    """The process that a message names as the cause of its own end; None if it names no other."""
+    found = _NAMED.search(message)
+    return int(found[1]) if found else None
 
 
 def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optional[Path]:

@@ -33,9 +33,12 @@ FROZEN_SECONDS = 60.0
 """How long a program that has peers may be stopped by a signal. Longer than the trainer's heartbeat, by which its peers
 end before."""
 
-TOLD_SECONDS = 1.0
-"""How long a program may take to end once it is told that another host's has failed. JAX catches SIGTERM, so that many
-take it whole, and the next attempt of all hosts waits for them."""
+TOLD_SECONDS, TOLD_TO_START_AGAIN_SECONDS = 5.0, 1.0
+"""How long a program may take to end once it is asked to since another host's has failed. JAX catches SIGTERM, so that
+many take it whole; a next attempt of all hosts waits for them."""
+
+SPEAKING_SECONDS = 8.0
+"""How long a program that speaks with its launcher may take to end by itself: it writes down what it knows."""
 
 _NAME_SECONDS = 1.0
 """How long a program may take to end after its last traceback before there is anything to say about that."""
@@ -71,6 +74,8 @@ class ExitResult:
     """With which error the program says that it ended."""
     was_told: bool = False
     """Whether it was ended since the program of another host had failed."""
+    following: Optional[Tuple[int, str]] = None
+    """Exit code and words of a program that ends because of another host's; None: no other has failed before."""
 
 
 class Others(Protocol):
@@ -80,8 +85,27 @@ class Others(Protocol):
     def has_to_end(self) -> bool:
         """Whether this program has to end, since another one failed."""
 
+    @property
+    def following(self) -> Optional[Tuple[int, str]]:
+        """Exit code and words of this program, should it end because of another one."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the program hears of an end by itself."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the program has spoken, and does so no longer."""
+
+    @property
+    def in_place(self) -> int:
+        """How often all may start again."""
+
     def fileno(self) -> int:
         """For `select`."""
+
+    def was_asked(self, by: str) -> None:
+        """This container was asked to stop."""
 
     def fail(self, code: int, at: float, line: str) -> None:
         """The program has failed, and may take its time to end: exit code, Unix time, cause."""
@@ -202,6 +226,7 @@ class _Supervision:
             child.returncode = reap().get(child.pid)
             self._hear_program()
             if child.returncode is not None:
+                self._hear_last_words()
                 break
             if signal.SIGCHLD in received:
                 self._look_whether_frozen()
@@ -211,7 +236,7 @@ class _Supervision:
         ended = ProgramEnd(child.pid, child.returncode, time.time())
         self._diagnostics += _end_leftovers(self._signals, self._leftover_seconds())
         failure = self._failure or self._frozen
-        if failure is None and self._stop_signal is None and self._exit_seconds is not None:
+        if failure is None and self._stop_signal is None and self._exit_seconds is not None and not self._was_told:
             failure = ended  # when it was, to be compared with what the peers say
         failure = failure if failure is not None and ended.is_failure else None
         # Killed, or aborted in an exit handler: that is not how the program meant to end.
@@ -228,7 +253,13 @@ class _Supervision:
             stopped_at=self._stopped_at or (self._finished or ended).at,
             failure=failure,
             was_told=was_told,
+            following=self._others.following if self._others else None,
         )
+
+    def _hear_last_words(self) -> None:
+        """What the program has said to its launcher before it ended."""
+        if self._others is not None:
+            self._others.step()
 
     def _hear_others(self) -> None:
         if self._others is None:
@@ -237,9 +268,24 @@ class _Supervision:
         # Asked to stop itself, it saves, and has the grace period for that.
         if self._others.has_to_end and not self._was_told and self._stop_signal is None:
             self._was_told = True
-            # It cannot take another step, and what it saves now would be of a run that is over.
-            send(self._child.pid, signal.SIGTERM, group=True)
-            self._alarms[self._kill] = time.monotonic() + TOLD_SECONDS
+            self._end_since_told()
+
+    def _end_since_told(self) -> None:
+        """Ends the program. It cannot take another step, and what it saves now would be of a run that is over."""
+        assert self._others is not None
+        following = self._others.following
+        if following is not None:
+            logger.warning("the program has to end: %s", following[1])
+        if self._others.is_silent:
+            self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
+        if self._others.speaks:
+            self._alarms[self._kill] = time.monotonic() + SPEAKING_SECONDS
+            return
+        send(self._child.pid, signal.SIGTERM, group=True)
+        seconds = TOLD_TO_START_AGAIN_SECONDS if self._others.in_place else TOLD_SECONDS
+        if following is not None and following[0] == ExitCode.STOPPED:
+            seconds = self._patience  # it may save
+        self._alarms[self._kill] = time.monotonic() + seconds
 
     def _leftover_seconds(self) -> float:
         """What processes that the program left behind still have: no more than the grace period has."""
@@ -301,6 +347,8 @@ class _Supervision:
                 self._stop_signal = number
                 self._asked_at, self._stopped_at = time.monotonic(), time.time()
                 self._stop_deadline = self._asked_at + self._patience
+                if self._others is not None:
+                    self._others.was_asked(signal.Signals(number).name)
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import selectors
 import socket
 import threading
 import time
-from typing import List, Optional
+from typing import List, Mapping, Optional
 
 from tpujob_contract.connections.line_server import MAX_LINE_BYTES, keep_alive
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import ENDED, WELCOME, Message, Standpoint
+from tpujob_launcher.peers.messages import (
+    BEAT,
+    BYE,
+    END,
+    ENDED,
+    FAILED,
+    HERE,
+    REFUSED,
+    STATE,
+    WELCOME,
+    Message,
+    Standpoint,
+)
 from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.peers.program import ProgramLine
+from tpujob_launcher.peers.verdict import lost
+from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, HEARTBEAT_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +42,18 @@ RETRY_SECONDS = 1.0
 class Client(Peers):
     """Launcher 0, seen from another launcher."""
 
-    def __init__(self, process: DistributedProcess, host: str, port: int) -> None:
+    def __init__(
+        self, process: DistributedProcess, host: str, port: int, program: Optional[ProgramLine] = None
+    ) -> None:
         """Connects to nothing yet.
 
         Args:
             process: This launcher's.
             host: Of launcher 0.
             port: Of launcher 0.
+            program: Where its program may speak.
         """
-        super().__init__(process)
-        self._process = process
+        super().__init__(process, program)
         self._address = (host, port)
         self._is_connecting = False
         self._lost_at: Optional[float] = None
@@ -49,6 +65,16 @@ class Client(Peers):
         self._failure: Optional[Message] = None
         """What it said of that, for a launcher 0 that has not heard it."""
         self._arrived: List[socket.socket] = []
+        self._problem = "no answer"
+        """Why launcher 0 is not there yet."""
+        self._heard_at: Optional[float] = None
+        """Monotonic: when launcher 0 last spoke; None: not yet, or it is lost."""
+        self._broken_at: Optional[float] = None
+        """Monotonic: since when the connection is broken."""
+        self._came_at: Optional[float] = None
+        """Monotonic: since when the program waits for the others."""
+        self._has_left = False
+        """Whether launcher 0 has said goodbye."""
         self._is_closed = False
         self._wake_reader, self._wake_writer = os.pipe()
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
@@ -65,23 +91,50 @@ class Client(Peers):
         for sock in [*self._arrived, *([self._sock] if self._sock else [])]:
             sock.close()
         self._selector.close()
+        super().close()
         # The other end stays: a thread that connects may still write to it.
         os.close(self._wake_reader)
 
-    def fail(self, code: int, at: float, line: str) -> None:
+    def fail(self, code: int, at: float, line: str, kind: str = FAILED) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
         self._failed_in = self.standing.attempt
-        super().fail(code, at, line)
+        super().fail(code, at, line, kind)
 
-    def step(self) -> None:
+    def begin(self, attempt: int) -> None:
+        """The program of another attempt is about to start."""
+        super().begin(attempt)
+        self._came_at = None
+
+    def seconds(self) -> Optional[float]:
+        """Until something is due."""
+        due = super().seconds() or 0.0
+        return due if self._broken_at is None else min(due, BACK_SECONDS)
+
+    def mention(self, message: Message) -> None:
+        """Tells launcher 0, if it hears."""
+        if message[0] in (STATE, BEAT):
+            self._next_beat = time.monotonic() + self.heartbeat_seconds / BEATS
+        if self._sock is not None:
+            try:
+                self._send_line(message)
+            except OSError:
+                self._lose_connection()
+                self.start()
+
+    def _step_connections(self) -> None:
         """Handles what has come."""
         for key, _ in self._selector.select(0):
             if key.fileobj == self._wake_reader:
                 os.read(self._wake_reader, 64)
                 self._sock, self._is_connecting, self._lost_at = self._arrived.pop(), False, None
                 self._selector.register(self._sock, selectors.EVENT_READ)
+                self._heard_at, self._broken_at, self._has_left = time.monotonic(), None, False
+                logger.info("meets launcher 0 at %s:%d", *self._address)
+                if self._here is not None:
+                    self.mention((HERE, {"attempt": self.standing.attempt, **self._here}))
             else:
                 self._receive()
+        self._notice_loss(time.monotonic())
 
     def say(self, message: Message) -> None:
         """Tells launcher 0; what it cannot hear ends the attempts in this container, unless it may be replaced."""
@@ -90,10 +143,9 @@ class Client(Peers):
         try:
             if self._sock is None:
                 raise ConnectionError("not connected")
-            self._sock.settimeout(CONNECT_SECONDS)
-            self._sock.sendall(messages.to_line(message))
+            self._send_line(message)
         except OSError as error:
-            self._close()
+            self._lose_connection()
             if self.replaces_pods:
                 self.start()
             else:
@@ -107,10 +159,11 @@ class Client(Peers):
             return
         except OSError:
             heard = b""
+        self._heard_at = time.monotonic()
         if not heard:
-            self._close()
-            self._lost_at = time.time()
-            if not self.replaces_pods and (self.has_to_end or self._failed_in == self.standing.attempt):
+            self._lose_connection()
+            is_over = self._has_left or self.has_to_end or self._failed_in == self.standing.attempt
+            if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
             else:
                 self.start()  # the attempt goes on, and launcher 0 may be back before the next one
@@ -119,6 +172,7 @@ class Client(Peers):
         for text in whole:
             message = messages.parse(text)
             if message is not None:
+                self._has_left = self._has_left or message[0] == BYE
                 self.standing.take(message)
             if message is not None and message[0] == WELCOME:
                 self._welcomed(message)
@@ -129,6 +183,47 @@ class Client(Peers):
         self.history.take(in_place.checked(message[1].get("account")))
         if self._failure is not None and self._failed_in == self.standing.attempt:
             self.say(self._failure)
+
+    def _notice_loss(self, now: float) -> None:
+        """Launcher 0 that does not come back, is silent, or never came."""
+        if self._here is not None and self._came_at is None:
+            self._came_at = now
+        silent = 0.0 if self._heard_at is None else now - self._heard_at
+        if self._broken_at is not None and now >= self._broken_at + BACK_SECONDS:
+            self._lose_lead(0.0)
+        elif silent > max(self.heartbeat_seconds, HEARTBEAT_SECONDS * (self.standing.met is None)):
+            self._lose_lead(silent)
+        limit = self.process.startup_seconds
+        if self._came_at is not None and self._sock is None and now >= self._came_at + limit:
+            self.standing.take((REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
+
+    def _lose_lead(self, silent_seconds: float) -> None:
+        """The program has to end, since that of launcher 0 is lost."""
+        host = str((self.standing.met or {}).get("lead", ""))
+        end = lost([0], "process {}".format, time.time(), silent_seconds=silent_seconds)
+        self._heard_at = self._broken_at = None
+        if self.standing.first is None:
+            said = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
+            self.standing.take((END, said))
+
+    def _no_answer(self, limit: int) -> Mapping[str, str]:
+        host, port = self._address
+        return {
+            "error": "PeersMissingError",
+            "message": f"process 0 (slice 0, host 0) at {host}:{port} did not answer within {limit:g} s "
+            f"({self._problem}); see whether its pod is scheduled, and whether its log ends before this",
+        }
+
+    def _send_line(self, message: Message) -> None:
+        assert self._sock is not None
+        self._sock.settimeout(CONNECT_SECONDS)
+        self._sock.sendall(messages.to_line(message))
+
+    def _lose_connection(self) -> None:
+        if self._sock is not None:
+            self._lost_at = time.time()
+            self._broken_at, self._heard_at = None if self._has_left else time.monotonic(), None
+            self._close()
 
     def _close(self) -> None:
         if self._sock is not None:
@@ -144,15 +239,18 @@ class Client(Peers):
 
     def _connect(self) -> None:
         while not self._is_closed:
-            with contextlib.suppress(OSError):
+            try:
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
                 attempt = self.standing.attempt
                 at = Standpoint(None if attempt < 0 else attempt, self.history.account, self._lost_at)
-                said = messages.hello(self._process, at if self.replaces_pods else None)
+                said = messages.hello(self.process, at if self.replaces_pods else None, socket.gethostname())
                 sock.sendall(messages.to_line(said))
                 sock.setblocking(False)
                 keep_alive(sock)
                 self._arrived.append(sock)
                 os.write(self._wake_writer, b"c")
+            except OSError as error:
+                self._problem = error.strerror or str(error) or type(error).__name__
+            else:
                 return
             time.sleep(RETRY_SECONDS)

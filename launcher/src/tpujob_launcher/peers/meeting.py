@@ -1,10 +1,11 @@
-"""This launcher among the launchers of its job, where the job allows attempts in place."""
+"""This launcher among the launchers of its job: they meet in every job of several processes."""
 
 from __future__ import annotations
 
 import logging
 import signal
 import time
+from pathlib import Path
 from typing import Optional
 
 from tpujob_contract.connections.open_files import TooFewFiles
@@ -15,6 +16,7 @@ from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
 from tpujob_launcher.peers.messages import FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.standing import Standing
 
@@ -24,19 +26,36 @@ ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
 """For launcher 0 to say what follows: it gives up by itself before."""
 
 
-def meet(process: Process) -> Optional[Peers]:
-    """The other launchers; None where programs do not start again in place: alone, or not asked for."""
-    if not isinstance(process, DistributedProcess) or process.in_place == 0:
+def meet(process: Process, folder: Path) -> Optional[Peers]:
+    """The other launchers; None for a process that has none, or where launcher 0 cannot listen.
+
+    Args:
+        process: This launcher's.
+        folder: An empty one, for the socket of the program.
+    """
+    if not isinstance(process, DistributedProcess) or process.num_processes == 1:
         return None
+    program = _program_line(folder)
     if process.process_id > 0:
-        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port)
+        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port, program)
     try:
-        return Server(process, process.in_place, process.launcher_port)
+        return Server(process, process.launcher_port, program)
     except OSError as error:
-        logger.warning("no attempt in place: port %d cannot be had: %s", process.launcher_port, error)
+        problem = f"port {process.launcher_port} cannot be had: {error}"
     except TooFewFiles as error:
-        logger.warning("no attempt in place: %s", error)
+        problem = str(error)
+    logger.warning("the launchers of this job cannot meet, and who fails first is not told to all: %s", problem)
+    if program is not None:
+        program.close()
     return None
+
+
+def _program_line(folder: Path) -> Optional[ProgramLine]:
+    try:
+        return ProgramLine(folder)
+    except OSError as error:
+        logger.warning("the program cannot speak with its launcher: %s", error)
+        return None
 
 
 def join(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Optional[int]:
@@ -75,8 +94,10 @@ def next_attempt(
     if code == ExitCode.FINISHED and not was_told:
         peers.say((FINISHED, {}))
         return None
-    if not was_told:
+    if not was_told and (peers.in_place or code != ExitCode.STOPPED):
         peers.fail(code, at, line)
+    if not peers.in_place:
+        return None
     following = _following(peers, signals, process)
     if following is None:
         reason = "it was asked to stop" if peers.was_stopped else peers.standing.over or "no answer"

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 
 VERSION = 1
 LINE_CHARACTERS = 500
-"""Of the cause of an end."""
+"""Of the cause of an end, where an account of attempts has it."""
+END_CHARACTERS = 2000
+"""Of the cause of an end: a termination message holds 4096 bytes, and has to hold the name of the host too."""
 MOST_ATTEMPTS = 100_000
 _LATEST = 2.0**33
 """Unix time, in the year 2242: what is not below it, or is not a number, is no time."""
 
 HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
 """To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
+HERE, STATE = "here", "state"
+"""To launcher 0, of a program that speaks with its launcher: it waits for the others; how far it has come."""
 WELCOME, RESTART, GO, OVER = "welcome", "restart", "go", "over"
 """From launcher 0: where the job is; end the program; start it again; no more attempts in these containers."""
+MET, REFUSED, END = "met", "refused", "end"
+"""From launcher 0: all programs are there; why they will not be; which program was the first to end."""
+BEAT, ASKED, BYE = "beat", "asked", "bye"
+"""Both ways: a sign of life; who was asked to stop; the last word of a launcher that ends in order."""
+FAILED, LOST, STALLED = "failed", "lost", "stalled"
+"""Kinds of ends: with a cause of its own; without a word; without progress, as this process was the first to notice."""
 
 Message = Tuple[str, Mapping[str, Any]]
 """A kind and its values."""
@@ -36,6 +46,7 @@ class End:
     """Unix time on its host."""
     line: str
     """The cause in one line."""
+    kind: str = FAILED
     is_lost: bool = False
     """Whether its container went, and another one takes its place."""
 
@@ -58,11 +69,12 @@ class Standpoint:
     """Unix time at which it lost launcher 0."""
 
 
-def hello(process: DistributedProcess, at: Optional[Standpoint] = None) -> Message:
+def hello(process: DistributedProcess, at: Optional[Standpoint] = None, host: str = "") -> Message:
     """Who speaks, and where it is; another job, incarnation or restart of the JobSet gets no answer."""
     standpoint = {} if at is None else {"at": at.attempt, "account": at.account, "lost_at": at.lost_at}
     return HELLO, {
         **standpoint,
+        **({"host": host} if host else {}),
         "version": VERSION,
         "job": process.owner,
         "incarnation": process.incarnation,
@@ -95,9 +107,12 @@ def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     code, at, line = values.get("code"), values.get("at"), values.get("line")
     if type(code) is not int or not isinstance(at, (int, float)) or isinstance(at, bool) or not isinstance(line, str):
         return None
+    kind = values.get("kind", FAILED)
+    if kind not in (FAILED, LOST, STALLED):
+        return None
     # Compared before it is converted: an integer of 400 digits is too large for a float.
-    is_lost = values.get("lost") is True
-    return End(process, code & 0xFF, float(at), printable(line), is_lost) if 0 <= at < _LATEST else None
+    line, is_lost = printable(line, END_CHARACTERS), values.get("lost") is True
+    return End(process, code & 0xFF, float(at), line, kind, is_lost) if 0 <= at < _LATEST else None
 
 
 def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
@@ -115,6 +130,12 @@ def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:
     """At most `limit` characters of a text, each of which an environment variable and a line can have."""
     return "".join(each if each.isprintable() else " " for each in text[:limit])
+
+
+def values_of(end: End) -> Mapping[str, Any]:
+    """What `end_in` reads."""
+    said: Dict[str, Any] = {"process": end.process, "code": end.code, "at": end.at, "line": end.line}
+    return said if end.kind == FAILED else {**said, "kind": end.kind}
 
 
 def end_in(values: Mapping[str, Any]) -> Optional[End]:

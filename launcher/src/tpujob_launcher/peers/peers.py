@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
+import time
 from abc import ABC, abstractmethod
-from typing import Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.exit_codes import KILLED
+from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.history import History
-from tpujob_launcher.peers.messages import ENDED, Message, printable
+from tpujob_launcher.peers.messages import (
+    ASKED,
+    BEAT,
+    END_CHARACTERS,
+    ENDED,
+    FAILED,
+    HELLO,
+    HERE,
+    LOST,
+    MET,
+    REFUSED,
+    STALLED,
+    STATE,
+    Message,
+    printable,
+)
+from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.standing import Standing
+from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS
+
+logger = logging.getLogger(__name__)
+
+STRAGGLER = "straggler"
+"""To the program of process 0: who is behind the others."""
 
 
 class Peers(ABC):
-    """The other launchers. No call blocks for long, and none is for another thread."""
+    """The other launchers, and the program as far as it speaks. No call blocks for long; all are of one thread."""
 
-    def __init__(self, process: DistributedProcess) -> None:
-        """Knows nobody yet. `process`: this launcher's."""
+    def __init__(self, process: DistributedProcess, program: Optional[ProgramLine]) -> None:
+        """Knows nobody yet.
+
+        Args:
+            process: This launcher's.
+            program: Where its program may speak; belongs to this object from here on.
+        """
         self.replaces_pods = process.pods_before is not None
         """Whether Kubernetes replaces a lost pod, and the others wait for it."""
         is_newcomer = bool(process.pods_before)
-        self.standing = Standing(is_newcomer=is_newcomer)
+        self.standing = Standing(process.process_id, is_newcomer=is_newcomer)
         self.history = History(process.process_id)
         if process.process_id == 0 and process.pod and not is_newcomer:
             self.history.lead(process.pod)
@@ -28,37 +59,164 @@ class Peers(ABC):
         """Whether this container was asked to stop between two attempts."""
         self.welcomes = 0
         """How often this launcher has come to a launcher 0."""
+        self.in_place = process.in_place
+        """How often all may start again in these containers."""
+        self.process = process
+        self._program = program
+        self._here: Optional[Dict[str, Any]] = None
+        """What the program of this attempt has said of itself; None: it does not speak, or not yet."""
+        self._told: Dict[str, Any] = {}
+        """What the program of this attempt was told, by kind."""
+        self._next_beat = 0.0
+        self.is_silent = False
+        """Whether the program has spoken, and does so no longer."""
         self._selector = selectors.DefaultSelector()
+        self._all = selectors.DefaultSelector()
+        self._all.register(self._selector, selectors.EVENT_READ)
+        if program is not None:
+            self._all.register(program, selectors.EVENT_READ)
 
     @property
     def has_to_end(self) -> bool:
         """Whether this launcher's program has to end, since another one failed."""
         return self.standing.has_to_end
 
+    @property
+    def following(self) -> Optional[Tuple[int, str]]:
+        """Exit code and message of this launcher's program, should it end because of another one."""
+        return self.standing.following
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the program speaks with this launcher, and so ends by itself when it hears of an end."""
+        return self._program is not None and self._program.speaks
+
+    @property
+    def variables(self) -> Dict[str, str]:
+        """How the program finds this launcher."""
+        return self._program.variables if self._program is not None else {}
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Silence after which a launcher or a program counts as lost."""
+        said = self._here.get("heartbeat_seconds") if self._here and self.standing.met else None
+        return float(said) if isinstance(said, (int, float)) and said > 0 else HEARTBEAT_SECONDS
+
     def fileno(self) -> int:
         """For `select`: readable when there is something to do."""
-        return int(self._selector.fileno())
+        return int(self._all.fileno())
 
-    def fail(self, code: int, at: float, line: str) -> None:
+    def fail(self, code: int, at: float, line: str, kind: str = FAILED) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
         # A longer line than launcher 0 takes would cost the connection.
-        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": printable(line)}))
+        end = {"code": code, "at": at, "line": printable(line, END_CHARACTERS // 2)}
+        self.say((ENDED, {"attempt": self.standing.attempt, **end, **({} if kind == FAILED else {"kind": kind})}))
+
+    def was_asked(self, by: str) -> None:
+        """This container, or its program alone, was asked to stop, as by "SIGTERM"."""
+        self.mention((ASKED, {"attempt": self.standing.attempt, "by": by}))
 
     def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
         """Called when the program runs."""
 
-    def seconds(self) -> Optional[float]:
-        """Until something is due; None: nothing is."""
-        return None
+    def begin(self, attempt: int) -> None:
+        """The program of another attempt is about to start."""
+        self.standing.begin(attempt)
+        self._here, self._told, self.is_silent = None, {}, False
+        if self._program is not None:
+            self._program.begin()
 
-    @abstractmethod
     def step(self) -> None:
         """Handles what has come, and what is due."""
+        self._step_connections()
+        now = time.monotonic()
+        if self._program is not None:
+            for message in self._program.receive():
+                self._hear_program(*message)
+            self._notice_silence(now)
+        if now >= self._next_beat:
+            self._next_beat = now + self.heartbeat_seconds / BEATS
+            self._beat(now)
+        self.tell_program()
+
+    def seconds(self) -> Optional[float]:
+        """Until something is due; None: nothing is."""
+        return max(0.0, self._next_beat - time.monotonic())
+
+    def tell_program(self) -> None:
+        """Tells the program what it does not know yet."""
+        standing = self.standing
+        if self._program is None or self._here is None:
+            return
+        if standing.met is not None and MET not in self._told:
+            self._program.heard_at = time.monotonic()  # it was silent until now, as it should be
+            self._send(MET, {**standing.met, "hosts": self._hosts()})
+        if standing.refused is not None:
+            self._send(REFUSED, standing.refused)
+        if standing.asked:
+            self._send(ASKED, {"who": standing.asked})
+        if standing.first is not None:
+            code, message = standing.following or (min(standing.first.code, 1), standing.first.line)
+            end = {"process": standing.first.process, "code": code, "message": message, "kind": standing.first.kind}
+            self._send(messages.END, end)
+        elif standing.announced > standing.attempt:
+            message = "all programs of the job start again"
+            self._send(messages.END, {"process": -1, "code": 1, "message": message, "kind": FAILED})
+
+    @abstractmethod
+    def _step_connections(self) -> None:
+        """Handles what has come from launchers, and what is due."""
 
     @abstractmethod
     def say(self, message: Message) -> None:
-        """Tells launcher 0."""
+        """Tells launcher 0; what it cannot hear ends the attempts in this container."""
 
     @abstractmethod
+    def mention(self, message: Message) -> None:
+        """Tells launcher 0, if it hears."""
+
+    def _beat(self, now: float) -> None:
+        """Gives a sign of life. `now` is monotonic."""
+        self.mention((BEAT, {}))
+
+    def _hosts(self) -> List[str]:
+        """The hosts of all processes, where this launcher knows them; else none."""
+        return []
+
     def close(self) -> None:
         """Closes all connections."""
+        if self._program is not None:
+            self._program.close()
+        self._all.close()
+
+    def _send(self, kind: str, values: Any) -> None:
+        assert self._program is not None
+        if kind not in self._told:
+            self._told[kind] = values
+            self._program.send((kind, values))
+
+    def _hear_program(self, kind: str, values: Any) -> None:
+        attempt = {"attempt": self.standing.attempt}
+        if kind == HELLO:
+            self._here = {"heartbeat_seconds": values.get("heartbeat_seconds")}
+            self._here.update({name: values.get(name) for name in ("configuration", "versions")})
+            self._told = {}
+            self.mention((HERE, {**attempt, **self._here}))
+        elif kind == STATE:
+            self.mention((STATE, {**attempt, "state": values}))
+        elif kind == ASKED:
+            self.was_asked(str(values.get("by", ""))[:40])
+        elif kind == FAILED:
+            code, line = values.get("code"), values.get("message")
+            if type(code) is int and isinstance(line, str):
+                how = STALLED if values.get("kind") == STALLED else FAILED
+                self.fail(code, time.time(), line, how)
+
+    def _notice_silence(self, now: float) -> None:
+        """A program that speaks and falls silent is frozen, or one thread keeps all others from running."""
+        assert self._program is not None
+        silent = now - self._program.heard_at
+        if self.is_silent or MET not in self._told or not self._program.speaks or silent <= self.heartbeat_seconds:
+            return
+        self.is_silent = True
+        self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import secrets
+import socket
 import time
 from typing import List, Optional
 
@@ -12,64 +14,140 @@ from tpujob_contract.environment import DistributedProcess
 from tpujob_launcher.child.supervisor import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
-from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, OVER, READY, STOPPING, WELCOME, Message
-from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.peers.messages import (
+    ASKED,
+    BEAT,
+    BYE,
+    END,
+    ENDED,
+    FINISHED,
+    GO,
+    HELLO,
+    HERE,
+    OVER,
+    READY,
+    RESTART,
+    STATE,
+    STOPPING,
+    WELCOME,
+    Message,
+)
+from tpujob_launcher.peers.peers import STRAGGLER, Peers
+from tpujob_launcher.peers.program import ProgramLine
+from tpujob_launcher.peers.watch import Watch
 
 logger = logging.getLogger(__name__)
 
 _FOREVER = "if they wait for it, they wait forever"
+DELIVERY_SECONDS = 2.0
+"""For the others to read the last words, at the end."""
+MANY, PAUSE_SECONDS = 64, 0.05
+"""Above so many launchers, what they say within that time is heard in one turn."""
+LOG_SECONDS = 1.0
+HOST_CHARACTERS = 253
+"""Of a DNS name."""
 
 
 class Server(Peers, LineServer):
     """All launchers of a job, seen from launcher 0."""
 
-    def __init__(self, process: DistributedProcess, limit: int, port: int) -> None:
+    def __init__(self, process: DistributedProcess, port: int, program: Optional[ProgramLine] = None) -> None:
         """Listens.
 
         Args:
             process: This launcher's.
-            limit: How often all may start again in these containers.
             port: Where to listen.
+            program: Where its program may speak.
 
         Raises:
             OSError: The port cannot be had.
             TooFewFiles: There are more launchers than this process may have connections.
         """
         open_files.allow(process.num_processes, each=1)
-        Peers.__init__(self, process)
+        Peers.__init__(self, process, program)
         listener = ports.listen(process.coordinator.rpartition(":")[0], port)
         LineServer.__init__(self, listener, self._selector, process.num_processes)
-        self._process = process
         self._decisions = Decisions(
             process.num_processes,
-            limit,
+            process.in_place,
             wait_seconds=process.startup_seconds if self.replaces_pods else None,
             is_newcomer=bool(process.pods_before),
         )
         self._said: Optional[Message] = None
         """The last decision."""
         self._expected_hello = {name: value for name, value in messages.hello(process)[1].items() if name != "process"}
+        self._names = [""] * process.num_processes
+        """The host of each process, as far as it is known."""
+        self._names[0] = socket.gethostname()
+        self._watch = self._watch_of(0)
+        self._logged = (-1, 0.0)
         self._has_warned = False
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Says goodbye, and closes all connections."""
+        self.send_all(messages.to_line((BYE, {})))
+        self.deliver(DELIVERY_SECONDS)
         LineServer.close(self)
+        Peers.close(self)
 
     def seconds(self) -> Optional[float]:
-        """Until something is due; None: nothing is."""
-        return self._decisions.seconds(time.monotonic())
+        """Until something is due."""
+        now = time.monotonic()
+        due = (self._decisions.seconds(now), self._watch.seconds(now), Peers.seconds(self))
+        return min(each for each in due if each is not None)
 
-    def step(self) -> None:
+    def _step_connections(self) -> None:
         """Handles what has come, and what is due."""
         self.poll(0)
         now = time.monotonic()
+        self._say_who_is_here(now)
+        found = self._watch.look(now, time.time())
+        self._tell(found)
+        for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
+            if self.replaces_pods and end.process in self.members:
+                self.drop(self.members[end.process])  # from here on it is a pod that is gone
+            elif not self.replaces_pods:
+                self._tell(self._decisions.ended(end, self._watch.attempt, now))
         self._tell(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
             logger.warning("process %d finished %.0f s ago, and others go on; %s", finished, FINISHED_SECONDS, _FOREVER)
+        if len(self.members) > MANY and self._decisions.seconds(now) is None:
+            # What comes within that time is heard in one turn: turns would cost more than what they hear.
+            time.sleep(PAUSE_SECONDS)
 
     def say(self, message: Message) -> None:
         """What happens to this launcher's own program."""
         self._hear(0, message)
+
+    mention = say
+
+    def _beat(self, now: float) -> None:
+        """Gives all others a sign of life, and the own program the name of who is behind."""
+        self._watch.heartbeat_seconds = self.heartbeat_seconds
+        self.send_all(messages.to_line((BEAT, {})))
+        if self.speaks and self._program is not None:
+            message = self._watch.stragglers(now)
+            if message != self._told.get(STRAGGLER, ""):
+                self._told[STRAGGLER] = message
+                self._program.send((STRAGGLER, {"message": message}))
+
+    def _hosts(self) -> List[str]:
+        return self._names
+
+    def _watch_of(self, attempt: int) -> Watch:
+        process = self.process
+        positions = [
+            f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
+            for i in range(process.num_processes)
+        ]
+        return Watch(attempt, self._names, positions, process.startup_seconds)
+
+    def _say_who_is_here(self, now: float) -> None:
+        here, at = self._watch.here, now
+        if self._watch.has_met or here in (0, self._logged[0]) or now < self._logged[1] + LOG_SECONDS:
+            return
+        self._logged = (here, at)
+        logger.info("Waiting for processes: %d of %d are here", here, self.process.num_processes)
 
     def hear(self, line: Line, text: bytes) -> Optional[str]:
         """A hello first, then what happens to the program of that launcher."""
@@ -82,6 +160,7 @@ class Server(Peers, LineServer):
             self._has_warned = True
             logger.warning("dropped a connection on the launcher's port: %s", why)
         if line.member is not None:
+            self._watch.gone(line.member, time.monotonic())
             self._tell(self._decisions.gone(line.member, time.monotonic(), time.time()))
 
     def _take(self, line: Line, message: Message) -> bool:
@@ -90,11 +169,13 @@ class Server(Peers, LineServer):
         if line.member is not None:
             return self._hear(line.member, message)
         number = values.get("process")
-        if kind != HELLO or type(number) is not int or not 0 < number < self._process.num_processes:
+        if kind != HELLO or type(number) is not int or not 0 < number < self.process.num_processes:
             return False
         if {name: values.get(name) for name in self._expected_hello} != self._expected_hello:
             return False
         self.identify(line, number)  # the launcher of a new container takes the place of the old one's
+        self._names[number] = messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
+        self._watch.heard(number, time.monotonic())
         at = messages.parse_standpoint(values)
         self.history.take(at.account)
         decided = self._decisions.arrived(
@@ -105,6 +186,8 @@ class Server(Peers, LineServer):
             self.send(line, messages.to_line(self._welcome()))
         if self.replaces_pods and not decided and self._said is not None and self._said[0] == OVER:
             self.send(line, messages.to_line(self._said))
+        for each in self._watch.said:
+            self.send(line, messages.to_line(each))
         self._tell(decided)
         return True
 
@@ -122,9 +205,19 @@ class Server(Peers, LineServer):
         kind, values = message
         now = time.monotonic()
         attempt = messages.attempt_in(values)
+        if process:
+            self._watch.heard(process, now)
+        if kind in (BEAT, BYE):
+            return True
+        if kind in (STATE, HERE, ASKED):
+            if attempt == self._watch.attempt:
+                self._hear_of_program(process, message, now)
+            return attempt is not None
         if kind == FINISHED:
+            self._watch.signed_off(process)
             self._tell(self._decisions.finished(process, now))
         elif kind == STOPPING:
+            self._watch.signed_off(process)
             at = values.get("at")
             self._tell(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
         elif kind == READY and attempt is not None:
@@ -133,13 +226,30 @@ class Server(Peers, LineServer):
             end = messages.parse_end(process, values)
             if end is None:
                 return False
+            if attempt == self._watch.attempt:
+                self._tell(self._watch.ended(end))
             self._tell(self._decisions.ended(end, attempt, now))
         else:
             return False
         return True
 
+    def _hear_of_program(self, process: int, message: Message, now: float) -> None:
+        kind, values = message
+        if kind == STATE and isinstance(values.get("state"), dict):
+            self._watch.progressed(process, values["state"], now)
+        elif kind == HERE:
+            self._tell(self._watch.came(process, values, now, secrets.token_hex(4)))
+        elif kind == ASKED:
+            self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))
+
     def _tell(self, decided: List[Message]) -> None:
         for message in decided:
-            self._said = message
+            if message[0] in (RESTART, OVER):
+                self._said = message
+            if message[0] == GO:
+                self._said = message
+                self._watch = self._watch_of(self._decisions.attempt)
+                for member in self.members:
+                    self._watch.heard(member, time.monotonic())
             self.standing.take(message)
             self.send_all(messages.to_line(message))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_launcher.peers.messages import (
+    ASKED,
+    END,
+    FAILED,
     GO,
     LINE_CHARACTERS,
+    MET,
     OVER,
+    REFUSED,
     RESTART,
+    STALLED,
     WELCOME,
     End,
     Message,
@@ -16,13 +22,20 @@ from tpujob_launcher.peers.messages import (
     end_in,
     printable,
 )
+from tpujob_launcher.peers.verdict import after
 
 
 class Standing:
     """Of one launcher; changes by the messages of launcher 0 alone."""
 
-    def __init__(self, *, is_newcomer: bool = False) -> None:
-        """The first attempt runs; with `is_newcomer`, none does until launcher 0 has said which."""
+    def __init__(self, process: int = 0, *, is_newcomer: bool = False) -> None:
+        """The first attempt runs; with `is_newcomer`, none does until launcher 0 has said which.
+
+        Args:
+            process: This launcher's.
+            is_newcomer: Whether it is in a pod that takes the place of another.
+        """
+        self._process = process
         first = -1 if is_newcomer else 0
         self.attempt = first
         """Which attempt in this container this launcher's program is in; -1: none has started."""
@@ -37,10 +50,36 @@ class Standing:
         self.over: Optional[str] = None
         """Why there is no further attempt in this container."""
 
+        self._forget()
+
+    def _forget(self) -> None:
+        self.first: Optional[End] = None
+        """The end by which the attempt is over, as far as launcher 0 knows."""
+        self.first_host = ""
+        """Whose it was; empty where that is not known."""
+        self.asked = ""
+        """Who was asked to stop first; empty: nobody, as far as is known."""
+        self.met: Optional[Mapping[str, Any]] = None
+        """What all programs go on with, once they are there."""
+        self.refused: Optional[Mapping[str, Any]] = None
+        """Why they do not."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the first end is that of this launcher's program, by a cause that it has named."""
+        return self.first is not None and self.first.process == self._process and self.first.kind == FAILED
+
     @property
     def has_to_end(self) -> bool:
         """Whether the running program has to end, since another process failed."""
-        return self.announced > self.attempt
+        return self.announced > self.attempt or (self.first is not None and not self.is_own)
+
+    @property
+    def following(self) -> Optional[Tuple[int, str]]:
+        """Exit code and message of this launcher's program, should it end because of another one."""
+        if self.first is None or (self.first.process == self._process and self.first.kind != STALLED):
+            return None
+        return after(self.first, self.first_host, self.asked)
 
     def take(self, message: Message) -> None:
         """What launcher 0 says; what is none of its messages is dropped."""
@@ -59,7 +98,21 @@ class Standing:
             self.allowed = max(self.allowed, attempt)
             self.cause = printable(str(values.get("cause", "")), 2 * LINE_CHARACTERS)
             self.end = end_in(values)
+        elif attempt == self.attempt:
+            self._take_of_attempt(kind, values)
+
+    def _take_of_attempt(self, kind: str, values: Mapping[str, Any]) -> None:
+        end = end_in(values) if kind == END else None
+        if end is not None:
+            self.first, self.first_host = end, printable(str(values.get("host", "")))
+        elif kind == ASKED:
+            self.asked = self.asked or printable(str(values.get("who", "")))
+        elif kind == MET:
+            self.met = self.met or values
+        elif kind == REFUSED:
+            self.refused = self.refused or values
 
     def begin(self, attempt: int) -> None:
         """The program of an attempt is about to start."""
         self.attempt = attempt
+        self._forget()

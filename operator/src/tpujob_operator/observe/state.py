@@ -68,7 +68,8 @@ class Ended:
         """Sorts the likeliest first cause of an attempt's failure to the front.
 
         A code of 76 to 78 explains everything, whenever it was seen: such a process gives its reason. Then those that
-        ended by themselves, before those that were asked to. Then the clock, which counts in seconds and differs
+        ended by themselves, before those that were asked to, or that name another process: they may end before it, as
+        its exit handlers take their time. Then the clock, which counts in seconds and differs
         between hosts. Within a second a code of its own counts more than 1, with which the trainer's processes follow
         another one's end; then the moment at which a program says that it failed; at last the position, so that the
         answer is always the same.
@@ -76,7 +77,9 @@ class Ended:
         failed_at = termination_message.failed_at(self.message)
         said = (failed_at is None, failed_at or 0.0)
         place = (self.slice_index, self.host_index)
-        return (self.exit_code not in FATAL, self.is_consequence, self.finished_at, self.exit_code == 1, *said, *place)
+        names_another = termination_message.named_in(self.message) is not None
+        first = (self.exit_code not in FATAL, self.is_consequence, names_another)
+        return (*first, self.finished_at, self.exit_code == 1, *said, *place)
 
     @property
     def is_consequence(self) -> bool:

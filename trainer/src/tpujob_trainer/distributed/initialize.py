@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import secrets
 import socket
 from collections.abc import Callable
 
 import jax
 
-from tpujob_contract import DistributedProcess, LocalProcess, Process
-from tpujob_contract.connections import ports
+from tpujob_contract import DistributedProcess, LocalProcess, Process, environment
+from tpujob_contract.connections import open_files, ports
 from tpujob_trainer import errors
-from tpujob_trainer.distributed import kv_store, rendezvous_client, versions
-from tpujob_trainer.distributed.peer_monitor import Peers
-from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership
+from tpujob_trainer.distributed import kv_store, peers, versions
+from tpujob_trainer.distributed.peers import Membership, Peers
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +72,14 @@ def start(
     """
     host = socket.gethostname()
     if isinstance(process, DistributedProcess) and process.num_processes > 1:
-        membership = _start_together(process, host, heartbeat_seconds, configuration_hash, on_met)
-        attempt_id = _attempt_id(process, membership.nonce)
+        membership = _met(process, host, heartbeat_seconds, configuration_hash, on_met)
+        _start_jax(process, heartbeat_seconds)
         talk = kv_store.of_jax(process.process_id, membership.hosts)
+        # Without a launcher that has one, process 0 makes it up.
+        nonce = membership.nonce or talk.lead_decides(
+            "nonce", lambda: secrets.token_hex(4), limit_seconds=INITIALIZATION_SECONDS
+        )
+        attempt_id = _attempt_id(process, nonce)
         runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
     else:
         if isinstance(process, LocalProcess):
@@ -99,32 +104,40 @@ def start(
     return runtime
 
 
-def _start_together(
+def _met(
     process: DistributedProcess,
     host: str,
     heartbeat_seconds: int,
     configuration_hash: str,
     on_met: Callable[[Peers], None],
 ) -> Membership:
-    name, _, port_text = process.coordinator.rpartition(":")
-    port = int(port_text)
-    own = Hello(
-        process_id=process.process_id,
-        run=f"{process.owner} incarnation {process.incarnation} attempt {process.attempt}.{process.in_place_attempt}",
-        host=host,
+    """What all processes go on with, once their launchers have met and all are there."""
+    if process.process_id == 0:
+        try:
+            open_files.allow(process.num_processes, each=1)
+        except open_files.TooFewFiles as error:
+            raise errors.ConfigurationError(str(error)) from error
+    address = os.environ.get(environment.PEERS_SOCKET)
+    if not address:
+        logger.warning(
+            "no launcher, or one of an earlier release: who is missing or fails first is not told to all processes"
+        )
+        return Membership("", tuple(host if i == process.process_id else "" for i in range(process.num_processes)))
+    membership, met = peers.meet(
+        process.process_id,
+        process.num_processes,
+        address,
         configuration=configuration_hash,
         versions=versions.versions(),
+        heartbeat_seconds=heartbeat_seconds,
     )
-    positions = [
-        f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
-        for i in range(process.num_processes)
-    ]
-    limit = process.startup_seconds
-    if process.process_id == 0:
-        membership, lines = rendezvous_client.receive(own, positions, host=name, port=port, limit_seconds=limit)
-    else:
-        membership, lines = rendezvous_client.report_to(own, positions[0], host=name, port=port, limit_seconds=limit)
-    on_met(Peers(process.process_id, membership.hosts, lines, heartbeat_seconds=heartbeat_seconds))
+    on_met(met)
+    return membership
+
+
+def _start_jax(process: DistributedProcess, heartbeat_seconds: int) -> None:
+    name, _, port_text = process.coordinator.rpartition(":")
+    port = int(port_text)
     # JAX's handler would swallow SIGTERM; ours hears it in every phase.
     jax.config.update("jax_enable_preemption_service", False)
     # Connections within a job never go through a proxy that happens to be configured: no warning either.
@@ -140,7 +153,6 @@ def _start_together(
         shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         coordinator_bind_address=f"{bind}:{port}" if bind else None,
     )
-    return membership
 
 
 def _attempt_id(process: Process, nonce: str) -> str:

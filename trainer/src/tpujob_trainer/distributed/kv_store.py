@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
 from tpujob_trainer import errors
-from tpujob_trainer.distributed.rendezvous_messages import MAX_NAMED, listed, process_name
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Coordination:
     """
 
     def __init__(self, client: KeyValues | None, *, process_id: int, hosts: Sequence[str]) -> None:
-        """`hosts` as in `Membership`; `client` is None for a process on its own."""
+        """`hosts` as in `peers.Membership`; `client` is None for a process on its own."""
         self._client = client
         self._own: dict[str, str] = {}
         self._told = threading.Condition()
@@ -64,7 +64,7 @@ class Coordination:
 
     def name(self, process_id: int) -> str:
         """A process as people look for it: "process 3 on host h"."""
-        return process_name(process_id, self.hosts)
+        return process_name(process_id, self.hosts[process_id] if 0 <= process_id < len(self.hosts) else "")
 
     def set(self, key: str, value: str) -> None:
         """Makes a value known to all processes."""

@@ -18,7 +18,7 @@ from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.distributed.peer_monitor import Peers
+from tpujob_trainer.distributed.peers import Peers
 from tpujob_trainer.model.mesh.build import require_devices
 from tpujob_trainer.session.preflight import check_hosts
 from tpujob_trainer.session.reporting import serve_report

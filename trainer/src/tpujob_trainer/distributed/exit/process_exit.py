@@ -2,7 +2,7 @@
 
 - A wake-up descriptor and a thread hear the signals: a Python handler would sleep through a compile.
 - Whatever happens, the process is gone before the grace period is: one deadline, grace minus a margin.
-- A process that fails reports it to the others (`peer_monitor`), and they end at once, naming it.
+- A process that fails reports it to the others (`peers`), and they end at once, naming it.
 - Who makes no progress (`watchdog`) ends with the stacks of all threads, and all others with theirs.
 - It ends by `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
 """
@@ -28,13 +28,11 @@ from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process
 from tpujob_contract.reports import report, termination_message
 from tpujob_contract.storage_address import redacted
 from tpujob_trainer import errors
-from tpujob_trainer.distributed import failure as failures
 from tpujob_trainer.distributed.exit import stack_traces
 from tpujob_trainer.distributed.exit.stop_request import StopRequest, leaving_seconds
 from tpujob_trainer.distributed.exit.watchdog import Watchdog
-from tpujob_trainer.distributed.failure import Failure, ProgressState
 from tpujob_trainer.distributed.kv_store import CoordinationError
-from tpujob_trainer.distributed.peer_monitor import ANSWER_SECONDS, Peers
+from tpujob_trainer.distributed.peers import End, Peers, ProgressState
 from tpujob_trainer.storage import errors as storage_errors
 
 __all__ = ["StopRequest", "explain", "run_to_exit"]
@@ -127,7 +125,7 @@ class _Exit:
     def leave(self, code: int, message: str, *, tell: bool = True) -> NoReturn:
         """Ends the process out of order; `tell` the others when they do not know yet."""
         if self._peers is not None and tell and code != ExitCode.FINISHED:
-            self._peers.fail(Failure(self._peers.process_id, code, message))
+            self._peers.fail(End(self._peers.process_id, code, message))
         self._end(code, message)
 
     def _end(self, code: int, message: str) -> NoReturn:
@@ -143,7 +141,7 @@ class _Exit:
                 self._stop.stacks = stack_traces.all_threads()
                 logger.error("Stacks of all threads:\n%s", self._stop.stacks)
             if self._peers is not None:
-                self._peers.disconnect(min(ANSWER_SECONDS, self._seconds_to_leave() / 4))
+                self._peers.disconnect()
             self._run_exit_callbacks(code, message)
             if self._stop.final_report is not None:
                 with contextlib.suppress(Exception):
@@ -190,14 +188,9 @@ class _Exit:
             on_beat=lambda: faulthandler.dump_traceback_later(STUCK_HEARTBEATS * peers.heartbeat_seconds, exit=True),
         )
 
-    def _receive_failure(self, failure: Failure) -> NoReturn:
+    def _receive_failure(self, end: End) -> NoReturn:
         """Ends this process because of another one."""
-        assert self._peers is not None
-        code, message = failures.after(failure, self._peers.name)
-        if failure.kind == "lost" and (self._stop.requested or self._peers.asked):
-            # It may well have been killed at the end of its grace period: nothing that a retry is charged for.
-            code, message = ExitCode.STOPPED, f"asked to stop{self._by_whom()}, and {message}"
-        self._end(code, message)
+        self._end(end.code, end.message)
 
     def _watched(self, watchdog: Watchdog) -> None:
         self._watchdog = watchdog
@@ -206,16 +199,16 @@ class _Exit:
     def _stalled(self, noticed: str, progress_state: ProgressState) -> NoReturn:
         if self._peers is None:
             self._end(ExitCode.STALLED, f"{noticed}: {progress_state}")
-        failure = Failure(self._peers.process_id, ExitCode.STALLED, noticed, "stalled")
-        self._end(*failures.after(self._peers.fail(failure), self._peers.name))
+        first = self._peers.fail(End(self._peers.process_id, ExitCode.STALLED, noticed, "stalled"))
+        self._end(first.code, first.message)
 
     def _leave_after_loss(self, peers: Peers, error: BaseException) -> NoReturn:
         """Waits until a peer is lost or has reported its end, which another thread receives.
 
         Without that it is an exchange that took too long, and a process is behind the others.
         """
-        if (failure := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
-            self._receive_failure(failure)
+        if (end := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
+            self._receive_failure(end)
         if _TIMED_OUT.search(str(error)):
             self._stalled(_one_line(error), self._watchdog.progress_state() if self._watchdog else ProgressState())
         self.leave(*explain(error))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob_contract.grace import margin_seconds
 from tpujob_trainer.distributed.exit.watchdog import Watchdog
-from tpujob_trainer.distributed.peer_monitor import Peers
+from tpujob_trainer.distributed.peers import Peers
 
 AtExit = Callable[[int, str], None]
 """Called with the exit code and the message, at most for a few seconds."""

@@ -1,0 +1,145 @@
+"""The local socket on which a program, such as the trainer, says that it is there and how far it has come.
+
+A program that connects says `hello` first, then lines as they are in `messages`; any other program is watched from
+outside alone. What cannot be read is dropped, for a program may be of another release than its launcher.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from tpujob_contract import environment
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.messages import BYE, HELLO, Message
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+LIMIT_BYTES = 1 << 18
+"""Of a line of the program."""
+SEND_SECONDS = 2.0
+"""For a program to take a line."""
+
+
+class ProgramLine:
+    """The socket and, once the program has said hello, the connection."""
+
+    def __init__(self, folder: Path) -> None:
+        """Listens.
+
+        Raises:
+            OSError: A socket cannot be there: its path is too long, or the file system has none.
+        """
+        self._address = str(folder / "peers")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener.bind(self._address)
+            self._listener.listen(4)
+        except OSError:
+            self._listener.close()
+            raise
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._sock: Optional[socket.socket] = None
+        self._received = b""
+        self.hello: Optional[Mapping[str, Any]] = None
+        """What the program has said of itself; None: none speaks."""
+        self.heard_at = 0.0
+        """Monotonic: when it last spoke."""
+        self.has_left = False
+        """Whether it has said goodbye."""
+
+    def close(self) -> None:
+        """Closes everything."""
+        self.begin()
+        self._listener.close()
+        self._selector.close()
+
+    def begin(self) -> None:
+        """Another program is about to start."""
+        self._drop()
+        self.hello = None
+        self.has_left = False
+
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._selector.fileno()
+
+    @property
+    def variables(self) -> Dict[str, str]:
+        """How the program finds it."""
+        return {environment.PEERS_SOCKET: self._address}
+
+    @property
+    def speaks(self) -> bool:
+        """Whether a program has connected, and goes on."""
+        return self._sock is not None and self.hello is not None and not self.has_left
+
+    def receive(self) -> List[Message]:
+        """What the program has said since the last call, without its hello."""
+        found: List[Message] = []
+        for key, _ in self._selector.select(0):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif self._sock is not None:
+                found += self._read(self._sock)
+        return found
+
+    def send(self, message: Message) -> None:
+        """Tells the program, if one listens."""
+        if self._sock is None:
+            return
+        try:
+            self._sock.settimeout(SEND_SECONDS)
+            self._sock.sendall(messages.to_line(message))
+        except OSError as error:
+            logger.warning("the program does not hear its launcher: %s", error)
+            self._drop()
+        else:
+            self._sock.setblocking(False)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        self._drop()  # a program that was started again by a script of the user's
+        self._sock = sock
+        self._selector.register(sock, selectors.EVENT_READ)
+
+    def _read(self, sock: socket.socket) -> List[Message]:
+        heard = b""
+        try:
+            while chunk := sock.recv(LIMIT_BYTES):
+                heard += chunk
+            is_closed = True
+        except BlockingIOError:
+            is_closed = False
+        except OSError:
+            is_closed = True
+        *whole, self._received = (self._received + heard).split(b"\n")
+        found = []
+        for message in filter(None, map(messages.parse, whole)):
+            self.heard_at = time.monotonic()
+            kind, values = message
+            if kind == HELLO:
+                self.hello = values
+            self.has_left = self.has_left or kind == BYE
+            found.append(message)
+        if is_closed or len(self._received) > LIMIT_BYTES:
+            self._drop()
+        return found
+
+    def _drop(self) -> None:
+        if self._sock is not None:
+            self._selector.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+            self._received = b""

@@ -1,0 +1,168 @@
+"""Who ended an attempt, and what each process says about it. Pure.
+
+Launcher 0 decides while it lives: it has the progress of every process, and hears of every end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Collection, Dict, Mapping, Sequence, Tuple
+
+from tpujob_contract.exit_codes import FATAL, ExitCode, describe
+from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
+from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
+
+ENDING = ("failed", "stopping", "finished")
+"""Phases in which processes do not go on together."""
+
+Name = Callable[[int], str]
+"""A process as people look for it."""
+
+
+@dataclass(frozen=True)
+class ProgressState:
+    """How far a process has come, as it says itself."""
+
+    phase: str = "starting"
+    step: int = 0
+    progress_count: int = 0
+    """Signs of progress so far: steps and changes of phase. All processes of a run go through the same ones."""
+    seconds: float = 0.0
+    """Since the last of them."""
+    where: str = ""
+    """What its main thread is doing: file, line and function."""
+    waits: bool = False
+    """Whether that is waiting for the others."""
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> ProgressState:
+        """From the network.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            found = cls(**values)
+        except TypeError as error:
+            raise ValueError("no progress") from error
+        numbers = (found.step, found.progress_count, found.seconds)
+        if not all(isinstance(each, (int, float)) for each in numbers) or not isinstance(found.where, str):
+            raise ValueError("no progress")
+        return found
+
+    @property
+    def progress(self) -> Tuple[int, int]:
+        """Comparable between the processes of a run."""
+        return (self.step, self.progress_count)
+
+    def __str__(self) -> str:
+        return f"{self.phase}, after step {self.step}" + (f", at {self.where}" if self.where else "")
+
+
+def lost(processes: Collection[int], name: Name, at: float, *, silent_seconds: float = 0.0) -> End:
+    """The end of processes that went without a word.
+
+    Args:
+        processes: Which ones, at least one.
+        name: A process as people look for it.
+        at: Unix time.
+        silent_seconds: How long nothing was heard of them; 0 where the connection broke.
+    """
+    first, *rest = sorted(processes)
+    seen = f"silent for {silent_seconds:.0f} s" if silent_seconds else "its connection broke"
+    also = f" (and so {listed([name(i) for i in rest])})" if rest else ""
+    cause = (
+        "it hangs, or its machine or network is gone"
+        if silent_seconds
+        else "it was killed or crashed; the exit code and the log of its pod have the cause"
+    )
+    return End(first, 1, at, f"{seen}{also}: {cause}", LOST)
+
+
+def stragglers(states: Mapping[int, ProgressState], name: Name) -> str:
+    """Everybody who is behind the others, and where: who has gone less far, else who is not waiting for anybody.
+
+    Empty when none stands out.
+    """
+    least = min(state.progress for state in states.values())
+    behind = {i: state for i, state in states.items() if state.progress == least}
+    if len(behind) == len(states):
+        idle = {i: state for i, state in states.items() if not state.waits}
+        behind = idle if len(idle) < len(states) else {}
+    named = [f"{name(i)} ({behind[i]})" for i in sorted(behind)[:MAX_NAMED]]
+    return "; ".join(named) + (f"; and {len(behind) - MAX_NAMED} more" if len(behind) > MAX_NAMED else "")
+
+
+def stalled(end: End, states: Mapping[int, ProgressState], name: Name) -> End:
+    """The stall with everybody who is behind the others."""
+    behind = stragglers(states, name) if states else ""
+    if behind:
+        who = f"behind the others: {behind}"
+    else:
+        who = "no process is behind the others" + (
+            f"; {name(end.process)}: {states[end.process]}" if end.process in states else ""
+        )
+    return replace(end, line=f"{end.line}; {who}"[:END_CHARACTERS])
+
+
+def after(end: End, host: str, asked: str) -> Tuple[int, str]:
+    """Exit code and message of a process that ends because of an end elsewhere.
+
+    A code that decides about the next try is everybody's, whichever pod is looked at first; else this is a lost peer.
+
+    Args:
+        end: The first.
+        host: Its host; may be empty.
+        asked: Which process was asked to stop; empty: none, as far as is known.
+    """
+    name = process_name(end.process, host)
+    if end.kind == STALLED:
+        return ExitCode.STALLED, end.line
+    if end.kind == LOST:
+        message = f"lost {name}: {end.line}"
+        # It may well have been killed at the end of its grace period: nothing that a retry is charged for.
+        return (ExitCode.STOPPED, f"asked to stop ({asked}), and {message}") if asked else (1, message)
+    code = end.code if end.code in (*FATAL, ExitCode.STOPPED) else 1
+    why = end.line or f"exit code {describe(end.code)}"
+    return code, f"ended with {name}, which was first: {why}"
+
+
+def missing(positions: Sequence[str], here: Collection[int], limit_seconds: float) -> str:
+    """The sentence that names each process that did not come. `positions[i]` says where process i should be."""
+    absent = [f"process {i} ({positions[i]})" for i in range(len(positions)) if i not in here]
+    return (
+        f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {listed(absent)}; "
+        "see whether their pods are scheduled, and whether their logs end before this"
+    )
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a program says about itself."""
+
+    process: int
+    host: str
+    configuration: str
+    """Hash of the configuration that it was given."""
+    versions: Dict[str, str]
+
+
+def disagreement(one: Program, own: Program) -> str:
+    """The sentence that names what `one` runs otherwise than process 0; empty where it runs the same."""
+    pair = f"process {one.process} on host {one.host} and process {own.process} on host {own.host}"
+    if one.configuration != own.configuration:
+        return (
+            f"{pair} have different configurations ({one.configuration} and {own.configuration}); "
+            "all processes of a run must be given the same TPUJOB_CONFIG"
+        )
+    differ = [
+        f"{name} {one.versions.get(name, 'none')} and {own.versions.get(name, 'none')}"
+        for name in sorted(one.versions.keys() | own.versions.keys())
+        if one.versions.get(name) != own.versions.get(name)
+    ]
+    if not differ:
+        return ""
+    return (
+        f"{pair} have different versions: {', '.join(differ)}; all processes of a run must use the same image; "
+        "name it by digest, for a tag may have moved between two pulls"
+    )

@@ -1,0 +1,217 @@
+"""What launcher 0 knows of the programs of one attempt, and what it tells all of them. Pure.
+
+- Programs that speak with their launchers start together or not at all: who is missing, or runs something else, is
+  named to all.
+- The first end is everybody's. A connection that breaks without a word, or is silent for the heartbeat, is one, too.
+- No turn looks at all processes, for there may be ten thousand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+
+from tpujob_contract.process_ids import process_name
+from tpujob_launcher.peers import verdict
+from tpujob_launcher.peers.decisions import first_of
+from tpujob_launcher.peers.messages import ASKED, END, FAILED, MET, REFUSED, STALLED, End, Message, values_of
+from tpujob_launcher.peers.verdict import ENDING, Program, ProgressState
+
+BEATS = 5
+"""Signs of life within one heartbeat limit."""
+HEARTBEAT_SECONDS = 30.0
+"""Silence after which a launcher counts as lost, unless its program has said another limit."""
+STRAGGLER_BEATS = 2
+"""Without progress on process 0: within the second of them all others have reported their steps."""
+BACK_SECONDS = 3.0
+"""For a launcher whose connection broke to come again: it tries once a second."""
+
+
+class Watch:
+    """Of one attempt in these containers."""
+
+    def __init__(self, attempt: int, hosts: Sequence[str], positions: Sequence[str], startup_seconds: float) -> None:
+        """Knows nothing of the programs yet.
+
+        Args:
+            attempt: Which one it is.
+            hosts: The host of each process, shared with the caller, who fills it; "" where it is not known yet.
+            positions: Where each process should be, in words.
+            startup_seconds: How long programs wait for one another.
+        """
+        self.attempt = attempt
+        self.heartbeat_seconds = HEARTBEAT_SECONDS
+        self.end: Optional[End] = None
+        """The first, as far as is known."""
+        self.asked = ""
+        """Who was asked to stop first, as in "SIGTERM at process 1 on host h"."""
+        self.has_met = False
+        self._hosts = hosts
+        self._positions = positions
+        self._startup_seconds = startup_seconds
+        self._here: Dict[int, Program] = {}
+        self._deadline: Optional[float] = None
+        self._is_refused = False
+        self._ends: Dict[int, End] = {}
+        self._done: Set[int] = set()
+        """Who ended in order, or was lost with others: no further word counts."""
+        self._said: List[Message] = []
+        self._states: Dict[int, ProgressState] = {}
+        self._beat_at: Dict[int, float] = {}
+        self._heard_at: Dict[int, float] = {}
+        """Of those that are neither gone nor silent; in order, who was heard longest ago first."""
+        self._broken: Dict[int, float] = {}
+        """When their connections broke; in order."""
+
+    @property
+    def said(self) -> List[Message]:
+        """What a launcher has to know that has not heard it."""
+        return list({message[0]: message for message in self._said}.values())
+
+    @property
+    def here(self) -> int:
+        """How many programs have come."""
+        return len(self._here)
+
+    def name(self, process: int) -> str:
+        """A process as people look for it."""
+        return process_name(process, self._hosts[process] if 0 <= process < len(self._hosts) else "")
+
+    def heard(self, process: int, now: float) -> None:
+        """Something has come from a launcher. `now` is monotonic, in seconds."""
+        self._heard_at.pop(process, None)
+        self._heard_at[process] = now
+        self._broken.pop(process, None)
+
+    def came(self, process: int, values: Mapping[str, Any], now: float, nonce: str) -> List[Message]:
+        """A program waits for the others.
+
+        Args:
+            process: Which one.
+            values: What it says about itself.
+            now: Monotonic, in seconds.
+            nonce: For the membership, should it be the last to come.
+        """
+        versions = values.get("versions")
+        self._here[process] = Program(
+            process,
+            self._hosts[process],
+            str(values.get("configuration")),
+            {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
+        )
+        own = self._here.get(0)
+        if self.has_met or self._is_refused:
+            return []
+        self._deadline = self._deadline or now + self._startup_seconds
+        if own is None:
+            return []
+        for one in [self._here[process]] if process else [self._here[i] for i in sorted(self._here)]:
+            if words := verdict.disagreement(one, own):
+                return self._refuse("ConfigurationError", words)
+        if len(self._here) < len(self._positions):
+            return []
+        self.has_met = True
+        self._deadline = None
+        return self._say(MET, {"nonce": nonce, "lead": self._hosts[0]})
+
+    def progressed(self, process: int, values: Mapping[str, Any], now: float) -> None:
+        """A program says how far it has come; what it cannot have said counts for nothing."""
+        try:
+            self._states[process] = ProgressState.parse(values)
+        except ValueError:
+            return
+        self._beat_at[process] = now
+
+    def was_asked(self, process: int, by: str) -> List[Message]:
+        """A process was asked to stop, as by "SIGTERM"."""
+        if self.asked:
+            return []
+        self.asked = f"{by[:40]} at {self.name(process)}"
+        return self._say(ASKED, {"who": self.asked})
+
+    def ended(self, end: End) -> List[Message]:
+        """A program has failed. The first word of each stands."""
+        if end.process in self._ends or end.process in self._done:
+            return []
+        if end.kind != FAILED and self.end is not None:
+            return []  # most likely it follows from that
+        if end.kind == FAILED and self._broken and end.process not in self._broken:
+            # A pod that goes is noticed by the programs of others, too, whose errors name nobody.
+            self._ends.update({i: verdict.lost([i], self.name, end.at - 1.0) for i in self._broken})
+            self._broken.clear()
+        self._heard_at.pop(end.process, None)
+        self._ends[end.process] = verdict.stalled(end, self._states, self.name) if end.kind == STALLED else end
+        first = first_of(list(self._ends.values()))
+        if first == self.end:
+            return []
+        self.end = first
+        return self._say(END, {"host": self._hosts[first.process], "end": values_of(first)})
+
+    def signed_off(self, process: int) -> None:
+        """A program has ended, or is asked to: what its launcher does then is no loss."""
+        self._heard_at.pop(process, None)
+        self._broken.pop(process, None)
+        self._done.add(process)
+
+    def gone(self, process: int, now: float) -> None:
+        """The connection of a launcher is lost."""
+        if self._heard_at.pop(process, None) is not None:
+            self._broken[process] = now
+
+    def look(self, now: float, at: float) -> List[Message]:
+        """What is due. `now` is monotonic, `at` Unix time, both in seconds."""
+        if self._deadline is not None and now >= self._deadline and not self._is_refused:
+            return self._refuse(
+                "PeersMissingError", verdict.missing(self._positions, self._here, self._startup_seconds)
+            )
+        broken = [i for i, _ in _until(now - BACK_SECONDS, self._broken)]
+        if broken:
+            for i in broken:
+                del self._broken[i]
+            return self._lost(verdict.lost(broken, self.name, at), broken)
+        silent = dict(_until(now - self.heartbeat_seconds, self._heard_at))
+        if silent:
+            for i in silent:
+                del self._heard_at[i]
+            longest = now - min(silent.values())
+            return self._lost(verdict.lost(list(silent), self.name, at, silent_seconds=longest), list(silent))
+        return []
+
+    def seconds(self, now: float) -> float:
+        """Until something may be due."""
+        moments = [] if self._deadline is None or self._is_refused else [self._deadline]
+        moments += [moment + BACK_SECONDS for moment in itertools.islice(self._broken.values(), 1)]
+        moments += [moment + self.heartbeat_seconds for moment in itertools.islice(self._heard_at.values(), 1)]
+        return max(0.0, min(moments, default=math.inf) - now)
+
+    def stragglers(self, now: float) -> str:
+        """The process behind the others, and where, while none makes progress; empty while none stands out."""
+        own, interval = self._states.get(0), self.heartbeat_seconds / BEATS
+        if own is None or own.seconds <= STRAGGLER_BEATS * interval or own.phase in ENDING:
+            return ""
+        # A message from before a process stood still shows where it was, not where it is.
+        standing_since = now - own.seconds + interval
+        if any(self._beat_at.get(i, -math.inf) < standing_since for i in range(1, len(self._hosts))):
+            return ""
+        return verdict.stragglers(self._states, self.name)
+
+    def _lost(self, end: End, processes: Iterable[int]) -> List[Message]:
+        """Of several that are lost together the first is named, with the others."""
+        found = self.ended(end)
+        self._done.update(processes)
+        return found
+
+    def _refuse(self, kind: str, message: str) -> List[Message]:
+        self._is_refused = True
+        return self._say(REFUSED, {"error": kind, "message": message})
+
+    def _say(self, kind: str, values: Mapping[str, Any]) -> List[Message]:
+        message = kind, {"attempt": self.attempt, **values}
+        self._said.append(message)
+        return [message]
+
+
+def _until(moment: float, moments: Mapping[int, float]) -> List[Any]:
+    """The first pairs of a map in order of time, up to a moment."""
+    return list(itertools.takewhile(lambda pair: pair[1] <= moment, moments.items()))
