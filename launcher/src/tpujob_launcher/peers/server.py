@@ -194,7 +194,7 @@ class Server(Peers, LineServer):
     def _name_containers(self) -> None:
         """After this launcher's pod, once nobody has come that knows an earlier one."""
         if not self._decisions.knows_nothing and "lead" not in self.history.account:
-            self.history.lead(self._process.pod)
+            self.history.lead(self.process.pod)
 
     def _welcome(self) -> Message:
         decisions = self._decisions
