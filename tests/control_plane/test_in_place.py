@@ -167,7 +167,6 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
     pods.set_failed(jobs.api, sixth, exit_code=1, message="for good")
     status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
     assert (status["restarts"], status["crashes"], status["disruptions"]) == (3, 1, 1)
-    assert status["failure"]["message"] == "for good"
 
 
 def another_pod(jobs: Jobs, *, other_than: list[Object]) -> Object:

@@ -120,11 +120,10 @@ class Gatherer:
         if worker_job is not None:
             state = replace(state, hosts_per_slice=worker_job.workers)
         pods = [pod for pod in await self._pods(key, fresh=fresh) if pod.is_of(state)]
-        there = [pod for pod in pods if pod.is_there_to_stay and pod.host.attempt >= state.restarts]
-        hosts = tuple(pod.host for pod in there)
+        hosts = tuple(pod.host for pod in pods if pod.is_there_to_stay and pod.host.attempt >= state.restarts)
         progress = self._progress(key, job, state, hosts)
         in_place = (*self._evidence.accounts(key, state.uid), *_told_by(progress, hosts))
-        restarted_at = _restarted_at(job, state, there, in_place)
+        restarted_at = last_restart(in_place, state.restarts)
         if restarted_at is not None and self._evidence.note_replaced(key, state.uid, hosts, restarted_at):
             self._nodes.forget_stopped(key, state.restarts)
         ended = self._evidence.of(key, state.uid)
@@ -313,20 +312,6 @@ class Gatherer:
             return False
         now = asyncio.get_running_loop().time()
         return now - self._incomplete_since.setdefault(key, now) >= OVERDUE_SECONDS
-
-
-def _restarted_at(
-    job: StoredJob, jobset: JobSetState, there: Sequence[PodState], in_place: Sequence[PodAccount]
-) -> datetime | None:
-    """When the programs last started in the pods that run, of a job whose pods are replaced; None: is not known.
-
-    All pods are younger than that where the attempt was suspended and goes on.
-    """
-    if not job.spec.in_place_restarts:
-        return None
-    made = [pod.created_at for pod in there if pod.created_at is not None]
-    oldest = min(made) if made and len(made) >= jobset.hosts else None
-    return max((at for at in (oldest, last_restart(in_place, jobset.restarts)) if at is not None), default=None)
 
 
 def _told_by(progress: Progress | None, hosts: Sequence[Host]) -> Iterator[PodAccount]:
