@@ -1,6 +1,8 @@
 """A job that MultiKueue gives to another cluster: two API servers, each with JobSet, Kueue and the operator."""
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -76,7 +78,27 @@ def clusters(tmp_path_factory: pytest.TempPathFactory, custom_resources: list[Pa
 @pytest.fixture
 def pair(clusters: Clusters, request: pytest.FixtureRequest) -> Iterator[Pair]:
     """Jobs of a namespace that both clusters have, with the same queue."""
-    namespace = request.node.name.removeprefix("test_").replace("_", "-")[:50]
+    yield from _namespace(clusters, request.node.name.removeprefix("test_").replace("_", "-")[:50].rstrip("-"))
+
+
+@pytest.fixture(scope="module")
+def after_a_lost_worker(clusters: Clusters) -> Iterator[Pair]:
+    """A job that ran when its worker was lost for a while; a fixture, since the new API server outlives the test."""
+    for pair in _namespace(clusters, "after-a-lost-worker"):
+        _submit(pair, checkpointDir="gs://bucket/llama")
+        pair.worker.run("llama")
+        _wait(pair, "Running")
+        os.kill(clusters.worker.pid_of("kube-apiserver"), signal.SIGKILL)
+        wait_for(
+            "the manager to miss the worker",
+            lambda: _condition(clusters.manager.api.get(f"{KUEUE}/multikueueclusters/worker"), "Active") == "False",
+            timeout_seconds=LONG_SECONDS,
+        )
+        clusters.worker.restart("kube-apiserver")
+        yield pair
+
+
+def _namespace(clusters: Clusters, namespace: str) -> Iterator[Pair]:
     for plane in clusters:
         plane.create_namespace(namespace)
         _kueue(plane, "LocalQueue", "research", {"clusterQueue": "research"}, namespace=namespace)
@@ -207,8 +229,7 @@ def test_suspended_job_leaves_the_worker_and_comes_back(pair: Pair) -> None:
     _wait_without_copy(pair)
     assert _workloads(pair.manager) == []
     pair.manager.patch("llama", suspend=False)
-    again = wait_for("another copy", lambda: pair.worker.api.items(pair.worker.path), explain=lambda: _explained(pair))
-    assert again[0]["metadata"]["uid"] != first
+    _another_copy(pair, first)
 
 
 def test_deleted_job_leaves_the_worker(pair: Pair) -> None:
@@ -230,3 +251,42 @@ def test_job_that_failed_is_retried_from_the_manager(pair: Pair) -> None:
     _wait(pair, "Starting")
     assert pair.worker.get("llama")["spec"]["retry"] == 1
     assert len(_open_workloads(pair.manager)) == 1
+
+
+def test_job_whose_worker_loses_its_quota_leaves_and_comes_back(pair: Pair, clusters: Clusters) -> None:
+    """As the page says: until then the manager shows the last copied status, and its Workload the truth."""
+    queue = f"{KUEUE}/clusterqueues/research"
+    _submit(pair, checkpointDir="gs://bucket/llama", gracePeriodSeconds=5)
+    pair.worker.run("llama")
+    _wait(pair, "Running")
+    clusters.worker.api.patch(queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+    try:
+        _wait_without_copy(pair)
+        assert pair.manager.get("llama")["status"]["phase"] in ("Running", "Stopping", "Queued")
+        assert _admitted(pair) == []
+    finally:
+        clusters.worker.api.patch(queue, {"spec": {"stopPolicy": "None"}})
+    _wait(pair, "Starting")
+    pair.worker.run("llama")
+    _wait(pair, "Running")
+
+
+def _admitted(pair: Pair) -> list[Object]:
+    return [each for each in _workloads(pair.manager) if _condition(each, "Admitted") == "True"]
+
+
+def test_job_of_the_only_worker_goes_on_there_when_it_is_back(after_a_lost_worker: Pair) -> None:
+    pair = after_a_lost_worker
+    ran = pair.manager.get("llama")["status"]["jobSetUid"]
+    pair.worker.finish("llama")
+    assert _wait(pair, "Succeeded")["jobSetUid"] == ran
+
+
+def _another_copy(pair: Pair, first: str) -> str:
+    """The uid of the copy that takes the place of the first one."""
+
+    def uid() -> str | None:
+        copies = pair.worker.api.items(pair.worker.path)
+        return next((str(each["metadata"]["uid"]) for each in copies if each["metadata"]["uid"] != first), None)
+
+    return wait_for("another copy", uid, timeout_seconds=LONG_SECONDS, explain=lambda: _explained(pair))

@@ -122,6 +122,14 @@ class Player:
         except LOST:
             self._after(1.0, act)
 
+    def _there(self, make: Callable[[], object]) -> None:
+        """Makes something, unless it is there: an attempt that was answered too late may have been heard."""
+        try:
+            make()
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
     def _revive(self) -> None:
         """Starts what has ended, as a kubelet does; what nobody has killed is written down."""
         if not self._is_down_on_purpose and not self._operator.is_running():
@@ -260,7 +268,7 @@ class Player:
             if pod["spec"].get("nodeName") == node:
                 path = f"{self._pods}/{pod['metadata']['name']}"
                 self._try(lambda path=path: self._api.delete(path, {"gracePeriodSeconds": 0}))  # type: ignore[misc]
-        self._stage.give_node(node)
+        self._there(lambda: self._stage.give_node(node))
         self._kubelet.lost_nodes.discard(node)
 
     def _delete_jobset(self, blow: Blow) -> None:
@@ -276,7 +284,7 @@ class Player:
         self._after(blow.seconds, self._give_secret)
 
     def _give_secret(self) -> None:
-        self._stage.give_secret(self._namespace)
+        self._there(lambda: self._stage.give_secret(self._namespace))
         self._kubelet.has_secret = True
 
     def _patch(self, blow: Blow, **spec: object) -> bool:

@@ -330,6 +330,21 @@ def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
     assert evidence.final_report(KEY, JOBSET_UID) is None
 
 
+def test_report_of_an_earlier_pod_does_not_replace_a_later_one() -> None:
+    """Workers leave failed pods beside their successors: a list, or their deletion, shows them again."""
+    evidence, pods = TerminationCache(), []
+    for second, step in ((1, 600), (2, 1457)):
+        words = f'end\nreport: {{"phase": "training", "step": {step}}}'
+        found = pod(state=terminated(75, message=words), phase="Failed")
+        found["metadata"] |= {"uid": f"pod-{second}", "creationTimestamp": f"2030-01-01T12:00:0{second}Z"}
+        pods.append(found)
+    evidence.note_all(KEY, pods)
+    evidence.note(KEY, pods[0], deleted=True)
+    progress = evidence.final_report(KEY, JOBSET_UID)
+    assert progress is not None
+    assert progress.step == 1457
+
+
 def test_pod_that_vanished_was_asked_to() -> None:
     evidence = TerminationCache()
     assert evidence.note(KEY, pod(0, deleted_after=3), deleted=True)

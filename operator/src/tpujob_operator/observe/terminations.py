@@ -44,7 +44,8 @@ class TerminationCache:
 
     def __init__(self) -> None:
         self._ended: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
-        self._final_reports: dict[Key, tuple[str, Progress]] = {}
+        self._final_reports: dict[Key, tuple[str, str, Progress]] = {}
+        """Uid of the JobSet, when the pod was made, and its report."""
         self._accounts: dict[Key, dict[str, tuple[str, PodAccount]]] = {}
         """Of attempts in the same pods, by the pod's uid; with the uid of its JobSet."""
         self._leads: dict[Key, str] = {}
@@ -72,8 +73,10 @@ class TerminationCache:
         if identity is None:
             return False
         final = final_report_of_pod(pod)
-        if final is not None:
-            self._final_reports[key] = (identity.jobset_uid, final)
+        made = str(pod["metadata"].get("creationTimestamp", ""))
+        # A pod of before, which workers leave beside its successor, is told of again by each list and at its deletion.
+        if final is not None and made >= self._final_reports.get(key, ("", "", None))[1]:
+            self._final_reports[key] = (identity.jobset_uid, made, final)
         uid, version = pod["metadata"]["uid"], _version(pod)
         if (identity.slice_index, identity.host_index) == (0, 0) and not deleted and _is_alive(pod):
             self._note_lead(key, uid, identity)
@@ -227,7 +230,7 @@ class TerminationCache:
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None when it left no report."""
-        uid, progress = self._final_reports.get(key, ("", None))
+        uid, _, progress = self._final_reports.get(key, ("", "", None))
         return progress if uid == jobset_uid else None
 
     def drop_final_report(self, key: Key) -> None:
