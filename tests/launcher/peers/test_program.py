@@ -18,7 +18,7 @@ from tpujob_trainer.distributed import peers
 from tpujob_trainer.distributed.peers import End, Membership, Peers
 
 HEARD_SECONDS = 60
-LOST = {"process": 0, "code": 1, "message": "lost process 0 on host a: silent for 30 s", "kind": "lost"}
+LOST: dict[str, Any] = {"process": 0, "code": 1, "message": "lost process 0 on host a: silent for 30 s", "kind": "lost"}
 Met = concurrent.futures.Future[tuple[Membership, Peers]]
 
 
