@@ -232,6 +232,7 @@ class Peers:
                 self._on_beat()
             said = self._lines.read(max(next_beat - time.monotonic(), 0))
             if said is None:
+                self._lines.close()
                 return
             for kind, values in said:
                 self._hear(kind, values)
@@ -282,6 +283,8 @@ def meet(
     lines.say("hello", {"version": VERSION, **about})
     while (said := lines.read(None)) is not None:
         for number, (kind, values) in enumerate(said, 1):
+            if kind in ("refused", "end"):
+                lines.close()
             if kind == "refused":
                 raise errors.from_dict({"error": str(values["error"]), "message": str(values["message"])})
             if kind == "end":
