@@ -143,11 +143,11 @@ class Stage:
 
     def freeze(self, name: str, seconds: float, operator: OperatorProcess) -> None:
         """Stops a program for a while; it is woken up from a thread, for requests of ours may hang meanwhile."""
-        pids = {
+        own = {
             "operator": [operator.process.pid] if operator.process is not None else [],
             "jobset": self._jobset.pids,
-        }.get(name) or [self.plane.pid_of(name)]
-        for pid in pids:
+        }
+        for pid in own[name] if name in own else [self.plane.pid_of(name)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
             threading.Timer(seconds, _wake, [pid]).start()
