@@ -77,4 +77,4 @@ def test_token_is_not_shown_where_an_answer_redirects_to(tmp_path: Path) -> None
 def test_token_without_prometheus_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     done = CliRunner().invoke(app, ["fleet", "--token-file", str(tmp_path / "token")])
-    assert (done.exit_code, "it goes with --prometheus" in done.output) == (78, True)
+    assert (done.exit_code, "go with --prometheus" in done.output) == (78, True)
