@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from tests.harness.launched import JOB
+from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.server import Server
+from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
 
 
-def member(host: int, port: int = 1) -> DistributedProcess:
+def member(host: int, port: int = 1, **more: str) -> DistributedProcess:
     """A process of a job of two hosts on this machine."""
     place = {"TPUJOB_SLICE": "0", "TPUJOB_HOST": str(host), "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": "2"}
-    process = read_environment({**JOB, **place, "TPUJOB_IN_PLACE": "3", "TPUJOB_COORDINATOR": f"127.0.0.1:{port}"})
+    options = {"TPUJOB_IN_PLACE": "3", "TPUJOB_COORDINATOR": f"127.0.0.1:{port}", **more}
+    process = read_environment({**JOB, **place, **options})
     assert isinstance(process, DistributedProcess)
     return process
 
@@ -83,3 +86,33 @@ def test_a_cause_of_any_length_is_heard(server: Server, monkeypatch: pytest.Monk
     monkeypatch.setattr(server, "say", said.append)
     server.fail(1, 100.0, "x" * 10 * MAX_LINE_BYTES)
     assert len(messages.to_line(said[0])) < MAX_LINE_BYTES
+
+
+@pytest.fixture
+def replacing() -> Iterator[Server]:
+    """Where Kubernetes replaces a lost pod."""
+    made = Server(member(0, TPUJOB_POD_FAILURES="0"), port=0)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["its connection broke", "silent"])
+def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_all(
+    replacing: Server, is_closed: bool
+) -> None:
+    hello = messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []}), "b"))
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(hello)
+        wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
+        if is_closed:
+            launcher.close()
+            wait_for("its end", lambda: replacing.step() or 1 not in replacing.members)
+            replacing._watch._broken[1] -= BACK_SECONDS
+        else:
+            replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
+        replacing.step()
+        assert replacing.has_to_end
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(hello)
+        wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
+        assert replacing.standing.announced == 1, "all have ended, and wait for an attempt that nobody announces"

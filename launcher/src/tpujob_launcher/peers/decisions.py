@@ -13,7 +13,7 @@ or lost all its pods.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_contract.reports.in_place import ALL_NEW
@@ -131,6 +131,19 @@ class Decisions:
         self._end_soon(now)
         return []
 
+    def lost(self, process: int, now: float, at: float) -> List[Message]:
+        """All were told that this launcher is lost, and end their programs: it may come back, but not to this attempt.
+
+        Args:
+            process: Whose.
+            now: Monotonic, in seconds.
+            at: Unix time at which that was noticed.
+        """
+        if self.over is not None or self.knows_nothing or self._is_ending:
+            return []
+        self._name_lost({process: at, **self._lost_at})
+        return self._restart(now)
+
     def finished(self, process: int, now: float) -> List[Message]:
         """A program ended with 0: it cannot start again without being done twice."""
         if self.over is None:
@@ -187,8 +200,7 @@ class Decisions:
         if self.knows_nothing and self._wait_until is None:
             self._wait_until = now + (self._wait_seconds or 0.0)
         if self._end_at is not None and now >= self._end_at and not self.knows_nothing:
-            for process, at in self._lost_at.items():
-                self._ends.setdefault(process, _lost(process, at))
+            self._name_lost(self._lost_at)
             return self._restart(now)
         if self._go_at is None or not self._is_ending:
             return self._missing(now)
@@ -222,6 +234,10 @@ class Decisions:
     def _end_soon(self, now: float) -> None:
         if not self._is_ending and self._end_at is None and self.over is None:
             self._end_at = now + LEAVE_SECONDS
+
+    def _name_lost(self, moments: Mapping[int, float]) -> None:
+        for process, at in moments.items():
+            self._ends.setdefault(process, _lost(process, at))
 
     def _restart(self, now: float) -> List[Message]:
         """Ends the attempt everywhere; the next one follows."""

@@ -104,10 +104,12 @@ class Server(Peers, LineServer):
         found = self._watch.look(now, time.time())
         self._tell(found)
         for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
-            if self.replaces_pods and end.process in self.members:
-                self.drop(self.members[end.process])  # from here on it is a pod that is gone
-            elif not self.replaces_pods:
+            if not self.replaces_pods:
                 self._tell(self._decisions.ended(end, self._watch.attempt, now))
+                continue
+            if end.process in self.members:
+                self.drop(self.members[end.process])  # from here on it is a pod that is gone
+            self._tell(self._decisions.lost(end.process, now, end.at))
         self._tell(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
             logger.warning("process %d finished %.0f s ago, and others go on; %s", finished, FINISHED_SECONDS, _FOREVER)
