@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,10 @@ from tests.harness.launched import JOB
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.client import Client
+from tpujob_launcher.peers.meeting import next_attempt
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
 
@@ -116,3 +120,19 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         launcher.sendall(hello)
         wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
         assert replacing.standing.announced == 1, "all have ended, and wait for an attempt that nobody announces"
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_who_leaves_in_order_is_not_missed(code: int) -> None:
+    """Others may save for longer, or finish later."""
+    server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
+    process = member(1, TPUJOB_IN_PLACE="0")
+    client = Client(process, *address(server)[:2])
+    client.start()
+    wait_for("the launcher", lambda: (server.step(), client.step()) and client._sock is not None and 1 in server.members)
+    said = {"code": code, "at": 1.0, "line": "", "stopped_at": None, "was_told": False}
+    assert next_attempt(client, SignalQueue(), process, **said) is None
+    client.close()
+    wait_for("its end", lambda: server.step() or 1 not in server.members)
+    assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []
+    server.close()

@@ -14,7 +14,7 @@ from tpujob_contract.exit_codes import ExitCode, describe
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
-from tpujob_launcher.peers.messages import FINISHED, READY, STOPPING
+from tpujob_launcher.peers.messages import BYE, FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.server import Server
@@ -94,8 +94,11 @@ def next_attempt(
     if code == ExitCode.FINISHED and not was_told:
         peers.say((FINISHED, {}))
         return None
-    if not was_told and (peers.in_place or code != ExitCode.STOPPED):
-        peers.fail(code, at, line)
+    if not was_told:
+        if code == ExitCode.STOPPED and not peers.in_place:
+            peers.mention((BYE, {}))  # others that stop with it may save for longer
+        else:
+            peers.fail(code, at, line)
     if not peers.in_place:
         return None
     following = _following(peers, signals, process)

@@ -209,6 +209,8 @@ class Server(Peers, LineServer):
         attempt = messages.attempt_in(values)
         if process:
             self._watch.heard(process, now)
+        if kind == BYE:
+            self._watch.signed_off(process)
         if kind in (BEAT, BYE):
             return True
         if kind in (STATE, HERE, ASKED):
