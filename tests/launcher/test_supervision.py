@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,14 @@ from tpujob_launcher.child import supervisor
 from tpujob_launcher.child.output import Tail
 from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
 from tpujob_launcher.child.signals import SignalQueue
-from tpujob_launcher.child.supervisor import LEFTOVER_SECONDS, _Supervision
+from tpujob_launcher.child.supervisor import (
+    LEFTOVER_SECONDS,
+    SAVING_SECONDS,
+    TOLD_SECONDS,
+    TOLD_TO_START_AGAIN_SECONDS,
+    _Supervision,
+)
+from tpujob_launcher.peers.decisions import READY_SECONDS
 
 CHILD = 4711
 
@@ -79,6 +87,36 @@ def test_silence_counts_from_the_last_output(
     assert list(supervised._alarms) == {(False, False): [look], (False, True): [supervised._kill]}.get(
         (is_asked_to_stop, is_ended), []
     )
+
+
+STOPPED, CRASHED = (75, "asked to stop (SIGTERM at process 1)"), (1, "lost process 1")
+
+
+@pytest.mark.parametrize(
+    ("following", "in_place", "grace_seconds", "seconds"),
+    [
+        pytest.param(CRASHED, 0, 30.0, TOLD_SECONDS, id="a crash"),
+        pytest.param(CRASHED, 3, 30.0, TOLD_TO_START_AGAIN_SECONDS, id="a crash after which all start again"),
+        pytest.param(None, 3, 30.0, TOLD_TO_START_AGAIN_SECONDS, id="all start again"),
+        pytest.param(STOPPED, 0, 300.0, 298.0, id="a stop: it may save"),
+        pytest.param(STOPPED, 3, 30.0, 28.0, id="a stop after which all start again"),
+        pytest.param(STOPPED, 3, 300.0, SAVING_SECONDS, id="no longer than launcher 0 waits"),
+    ],
+)
+def test_how_long_a_program_may_take_that_has_to_end(
+    following: tuple[int, str] | None,
+    in_place: int,
+    grace_seconds: float,
+    seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "send", lambda *arguments, **options: None)
+    supervised = supervision(grace_seconds=grace_seconds)
+    supervised._others = SimpleNamespace(following=following, in_place=in_place, speaks=False, is_silent=False)
+    supervised._end_since_told()
+    (moment,) = supervised._alarms.values()
+    assert moment - time.monotonic() == pytest.approx(seconds, abs=0.5)
+    assert seconds < READY_SECONDS or not in_place
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     process = member(1, TPUJOB_IN_PLACE="0")
     client = Client(process, *address(server)[:2])
     client.start()
-    wait_for("the launcher", lambda: (server.step(), client.step()) and client._sock is not None and 1 in server.members)
+    wait_for("the launcher", lambda: (client.step(), server.step()) and client._sock and 1 in server.members)
     said = {"code": code, "at": 1.0, "line": "", "stopped_at": None, "was_told": False}
     assert next_attempt(client, SignalQueue(), process, **said) is None
     client.close()

@@ -37,6 +37,9 @@ TOLD_SECONDS, TOLD_TO_START_AGAIN_SECONDS = 5.0, 1.0
 """How long a program may take to end once it is asked to since another host's has failed. JAX catches SIGTERM, so that
 many take it whole; a next attempt of all hosts waits for them."""
 
+SAVING_SECONDS = 30.0
+"""How long a program may take to save where all start again: a new pod takes as long, and launcher 0 waits a minute."""
+
 SPEAKING_SECONDS = 8.0
 """How long a program that speaks with its launcher may take to end by itself: it writes down what it knows."""
 
@@ -283,8 +286,8 @@ class _Supervision:
             return
         send(self._child.pid, signal.SIGTERM, group=True)
         seconds = TOLD_TO_START_AGAIN_SECONDS if self._others.in_place else TOLD_SECONDS
-        if following is not None and following[0] == ExitCode.STOPPED:
-            seconds = self._patience  # it may save
+        if following is not None and following[0] == ExitCode.STOPPED:  # it may save
+            seconds = min(self._patience, SAVING_SECONDS) if self._others.in_place else self._patience
         self._alarms[self._kill] = time.monotonic() + seconds
 
     def _leftover_seconds(self) -> float:

@@ -160,8 +160,8 @@ class Peers(ABC):
             end = {"process": standing.first.process, "code": code, "message": message, "kind": standing.first.kind}
             self._send(messages.END, end)
         elif standing.announced > standing.attempt:
-            message = "all programs of the job start again"
-            self._send(messages.END, {"process": -1, "code": 1, "message": message, "kind": FAILED})
+            code, message = standing.following or (1, "all programs of the job start again")
+            self._send(messages.END, {"process": -1, "code": code, "message": message, "kind": FAILED})
 
     @abstractmethod
     def _step_connections(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Tuple
 
+from tpujob_contract.exit_codes import ExitCode
 from tpujob_launcher.peers.messages import (
     ASKED,
     END,
@@ -77,6 +78,8 @@ class Standing:
     @property
     def following(self) -> Optional[Tuple[int, str]]:
         """Exit code and message of this launcher's program, should it end because of another one."""
+        if self.first is None and self.asked and self.announced > self.attempt:
+            return ExitCode.STOPPED, f"asked to stop ({self.asked})"
         if self.first is None or (self.first.process == self._process and self.first.kind != STALLED):
             return None
         return after(self.first, self.first_host, self.asked)
@@ -90,16 +93,22 @@ class Standing:
         elif kind == WELCOME and attempt is not None and values.get("running") is True:
             if attempt > self.allowed:
                 self.end = None  # of an attempt that ended without this launcher
-            self.announced, self.allowed = max(self.announced, attempt), max(self.allowed, attempt)
+            self._allow(attempt)
         elif kind in (WELCOME, RESTART) and attempt is not None:
             self.announced = max(self.announced, attempt)
         elif kind == GO and attempt is not None:
-            self.announced = max(self.announced, attempt)
-            self.allowed = max(self.allowed, attempt)
+            self._allow(attempt)
             self.cause = printable(str(values.get("cause", "")), 2 * LINE_CHARACTERS)
             self.end = end_in(values)
-        elif attempt == self.attempt:
+        elif attempt == self.allowed:
             self._take_of_attempt(kind, values)
+
+    def _allow(self, attempt: int) -> None:
+        """From here on what is said of that attempt counts: it may be over before the program here has started."""
+        if attempt > self.allowed:
+            self.allowed = attempt
+            self._forget()
+        self.announced = max(self.announced, attempt)
 
     def _take_of_attempt(self, kind: str, values: Mapping[str, Any]) -> None:
         end = end_in(values) if kind == END else None
@@ -114,5 +123,5 @@ class Standing:
 
     def begin(self, attempt: int) -> None:
         """The program of an attempt is about to start."""
+        self._allow(attempt)
         self.attempt = attempt
-        self._forget()
