@@ -184,8 +184,10 @@ class Server(Peers, LineServer):
             number, time.monotonic(), at=at.attempt, lost_at=time.time() if at.lost_at is None else at.lost_at
         )
         if self.replaces_pods:
-            self._name_containers()
-            self.send(line, messages.to_line(self._welcome()))
+            is_named = self._name_containers()
+            welcome = messages.to_line(self._welcome())
+            for each in list(self.members.values()) if is_named else [line]:
+                self.send(each, welcome)
         if self.replaces_pods and not decided and self._said is not None and self._said[0] == OVER:
             self.send(line, messages.to_line(self._said))
         for each in self._watch.said:
@@ -193,10 +195,12 @@ class Server(Peers, LineServer):
         self._tell(decided)
         return True
 
-    def _name_containers(self) -> None:
-        """After this launcher's pod, once nobody has come that knows an earlier one."""
-        if not self._decisions.knows_nothing and "lead" not in self.history.account:
-            self.history.lead(self.process.pod)
+    def _name_containers(self) -> bool:
+        """Names them after this launcher's pod, once nobody has come that knows an earlier one; whether it has."""
+        if self._decisions.knows_nothing or "lead" in self.history.account:
+            return False
+        self.history.lead(self.process.pod)
+        return True
 
     def _welcome(self) -> Message:
         decisions = self._decisions
