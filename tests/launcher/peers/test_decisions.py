@@ -247,6 +247,19 @@ def test_pods_that_save_before_they_stop_are_not_ended_by_the_first_that_has() -
     assert said["cause"] == "process 1 lost its pod: it was asked to stop"
 
 
+def test_a_pod_that_is_asked_to_stop_has_not_ended_by_itself() -> None:
+    """Its program, a trainer that compiles, says why it ends before its launcher does."""
+    made = replaced()
+    assert made.ended(end(1, 75, "SIGTERM outside the training loop: nothing to save"), 0, 0.0) == []
+    assert made.stopping(1, 0.5, 40.0) == []
+    made.look(LEAVE_SECONDS)
+    made.arrived(1, 20.0, at=None)
+    for process in range(3):
+        made.ready(process, 1, 20.0)
+    ((_, said),) = made.look(20.0)
+    assert said["cause"] == "process 1 lost its pod: it was asked to stop"
+
+
 def test_a_pod_that_is_not_replaced_in_time_ends_the_wait() -> None:
     made = replaced()
     made.ended(end(0), 0, 0.0)

@@ -156,7 +156,8 @@ class Decisions:
             return self._close(f"process {process} was asked to stop")
         if process == 0:
             return []  # the launcher 0 that comes after this one will say so
-        self._ends.setdefault(process, End(process, KILLED, at, "it was asked to stop", is_lost=True))
+        if process not in self._ends or self._ends[process].code == ExitCode.STOPPED:  # a program may say that first
+            self._ends[process] = End(process, KILLED, at, "it was asked to stop", is_lost=True)
         if len(self._ends) == self._processes and self.is_running:
             return self._restart(now)
         self._end_soon(now)
@@ -259,11 +260,14 @@ class Decisions:
 
     def _missing(self, now: float) -> List[Message]:
         """Ends the wait for those that are not ready, and for those that are not here, once it is over."""
+        is_over = self._wait_until is not None and now >= self._wait_until
+        if not is_over and not (self._is_ending and now >= self._deadline):
+            return []  # before it looks at ten thousand of them
         missing = sorted(set(range(self._processes)) - (self._here if self.knows_nothing else self._ready))
         late = [process for process in missing if process in self._here]
         if self._is_ending and late and now >= self._deadline:
             return self._close(f"process {late[0]} was not ready within {READY_SECONDS:.0f} s")
-        if missing and self._wait_until is not None and now >= self._wait_until:
+        if missing and is_over:
             return self._close(f"the pod of process {missing[0]} was not replaced within {self._wait_seconds:.0f} s")
         return []
 
