@@ -5,7 +5,8 @@ import queue
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -98,3 +99,10 @@ def test_what_cannot_be_read_is_dropped(line: ProgramLine, noise: bytes) -> None
         for _ in range(3):
             assert line.receive() == []
     assert not line.speaks
+
+
+def test_a_program_that_never_stops_speaking_is_heard_a_piece_at_a_time(line: ProgramLine) -> None:
+    """Its launcher has signals and other launchers to hear."""
+    chunks = iter([b'{"state": {}}\n' * 3])
+    endless = cast("socket.socket", SimpleNamespace(recv=lambda size: next(chunks)))
+    assert len(line._read(endless)) == 3

@@ -16,6 +16,7 @@ from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.meeting import next_attempt
+from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
 
@@ -136,3 +137,19 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     wait_for("its end", lambda: server.step() or 1 not in server.members)
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        (90, 90.0),
+        (0.001, LEAST_HEARTBEAT_SECONDS),
+        *((each, HEARTBEAT_SECONDS) for each in (1e308, 10**400, float("inf"), float("nan"), -5, 0, True, "5", None)),
+    ],
+)
+def test_a_heartbeat_that_nobody_can_keep_is_not_taken(server: Server, said: Any, heard: float) -> None:
+    server.standing.take(("met", {"attempt": 0}))
+    server._hear_program("hello", {"heartbeat_seconds": said})
+    assert server.heartbeat_seconds == heard
+    server.step()
+    assert 0 <= (server.seconds() or 0.0) <= heard

@@ -167,3 +167,12 @@ def test_what_is_no_progress_is_left_alone(values: dict[str, Any]) -> None:
     made.progressed(1, values, 0.0)
     made.progressed(0, state(6, 90.0), 0.0)
     assert made.stragglers(0.0) == ""
+
+
+@pytest.mark.parametrize("seconds", [10**400, float("inf"), float("nan")], ids=["long", "inf", "nan"])
+def test_a_time_that_is_none_is_left_alone(seconds: float) -> None:
+    made = watch()
+    made.progressed(1, state(5), 100.0)
+    made.progressed(2, state(6), 100.0)
+    made.progressed(0, state(6, seconds), 100.0)
+    assert made.stragglers(100.0) == ""

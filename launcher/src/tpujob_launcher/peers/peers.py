@@ -34,6 +34,8 @@ from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS
 
 logger = logging.getLogger(__name__)
 
+LEAST_HEARTBEAT_SECONDS, LONGEST_HEARTBEAT_SECONDS = 1.0, 86400.0
+"""What a program may ask for."""
 STRAGGLER = "straggler"
 """To the program of process 0: who is behind the others."""
 
@@ -100,7 +102,10 @@ class Peers(ABC):
     def heartbeat_seconds(self) -> float:
         """Silence after which a launcher or a program counts as lost."""
         said = self._here.get("heartbeat_seconds") if self._here and self.standing.met else None
-        return float(said) if isinstance(said, (int, float)) and said > 0 else HEARTBEAT_SECONDS
+        is_number = isinstance(said, (int, float)) and not isinstance(said, bool)
+        if not is_number or said is None or not 0 < said <= LONGEST_HEARTBEAT_SECONDS:
+            return HEARTBEAT_SECONDS
+        return max(float(said), LEAST_HEARTBEAT_SECONDS)
 
     def fileno(self) -> int:
         """For `select`: readable when there is something to do."""

@@ -117,9 +117,8 @@ class ProgramLine:
     def _read(self, sock: socket.socket) -> List[Message]:
         heard = b""
         try:
-            while chunk := sock.recv(LIMIT_BYTES):
-                heard += chunk
-            is_closed = True
+            heard = sock.recv(LIMIT_BYTES)  # once: who never stops speaking would keep its launcher from all else
+            is_closed = not heard
         except BlockingIOError:
             is_closed = False
         except OSError:

@@ -15,6 +15,9 @@ from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
 ENDING = ("failed", "stopping", "finished")
 """Phases in which processes do not go on together."""
 
+_MOST = 2.0**53
+"""Steps or seconds: numbers beyond it are nobody's progress, and no float may hold them."""
+
 Name = Callable[[int], str]
 """A process as people look for it."""
 
@@ -46,7 +49,8 @@ class ProgressState:
         except TypeError as error:
             raise ValueError("no progress") from error
         numbers = (found.step, found.progress_count, found.seconds)
-        if not all(isinstance(each, (int, float)) for each in numbers) or not isinstance(found.where, str):
+        are_numbers = all(isinstance(each, (int, float)) and abs(each) < _MOST for each in numbers)
+        if not are_numbers or not isinstance(found.where, str):
             raise ValueError("no progress")
         return found
 
