@@ -49,7 +49,7 @@ from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
-from tpujob_launcher.peers.meeting import join, meet, next_attempt
+from tpujob_launcher.peers.meeting import join, meet, next_attempt, refuse
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.reporting import Reporting
 from tpujob_launcher.reports.termination_message import TerminationMessage
@@ -133,6 +133,10 @@ def _meet(process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
         raise Refused(ExitCode.NO_ATTEMPT_LEFT, "this pod takes the place of an earlier one, and cannot be launcher 0")
     try:
         yield peers
+    except Refused as refused:
+        if peers is not None:
+            refuse(peers, refused.exit_code, str(refused))
+        raise
     finally:
         if peers is not None:
             peers.close()
@@ -182,9 +186,9 @@ def _run_attempts(
             return result, report
         said, printed = "\n".join([message.text, *report]), _last_words(result).decode(errors="replace")
         _count_end(peers, message, said=said, printed=printed)
-        _wait_for_tpu(environ, process, tpu, signals)
         attempt = following
         peers.begin(attempt)
+        _wait_for_tpu(environ, process, tpu, signals, peers)
 
 
 def _join(peers: Peers, signals: SignalQueue, process: Process, message: TerminationMessage) -> int:
@@ -291,8 +295,14 @@ def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_acce
     return access
 
 
-def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, signals: SignalQueue) -> None:
-    """Returns once no other process holds the TPU.
+def _wait_for_tpu(
+    environ: Mapping[str, str],
+    process: Process,
+    tpu: TpuFiles,
+    signals: SignalQueue,
+    peers: Optional[Peers] = None,
+) -> None:
+    """Returns once no other process holds the TPU. Launchers that have met hear each other meanwhile.
 
     A holder that is on its way out needs a grace period at most, and longer than `startup_seconds` the other processes
     would not wait for us.
@@ -313,6 +323,8 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, s
         if not is_told:
             logger.warning("the TPU is in use: %s; waiting up to %d s", holders, limit)
             is_told = True
+        if peers is not None:
+            peers.step()
         for number in signals.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
             if number in STOP:
                 name = signal.Signals(number).name

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.harness.launched import JOB
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_launcher import main
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import Client
@@ -19,6 +21,7 @@ from tpujob_launcher.peers.meeting import next_attempt
 from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
+from tpujob_launcher.tpu.holders import TpuFiles
 
 
 def member(host: int, port: int = 1, **more: str) -> DistributedProcess:
@@ -153,3 +156,26 @@ def test_a_heartbeat_that_nobody_can_keep_is_not_taken(server: Server, said: Any
     assert server.heartbeat_seconds == heard
     server.step()
     assert 0 <= (server.seconds() or 0.0) <= heard
+
+
+@pytest.mark.parametrize(("code", "is_ended"), [(69, True), (75, False)])
+def test_a_program_that_is_not_started_is_no_end_in_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, is_ended: bool
+) -> None:
+    server = Server(member(0), port=0)
+    monkeypatch.setattr(main, "meet", lambda *arguments: server)
+    with pytest.raises(main.Refused), main._meet(server.process, tmp_path):
+        raise main.Refused(code, "the TPU is in use: process 7")
+    assert (server.standing.first is not None) == is_ended
+    assert is_ended or server.standing.over == "process 0 was asked to stop"
+
+
+def test_launchers_hear_each_other_while_they_wait_for_the_tpu(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    holders = [["process 7"], []]
+    monkeypatch.setattr(main, "find_holders", lambda files: holders.pop(0))
+    monkeypatch.setattr(main, "wants_whole_tpu", lambda environ: True)
+    with socket.create_connection(address(server)) as launcher, SignalQueue() as signals:
+        launcher.sendall(messages.to_line(messages.hello(member(1))))
+        server.poll(1)
+        main._wait_for_tpu({}, server.process, TpuFiles(), signals, server)
+        assert 1 in server.members

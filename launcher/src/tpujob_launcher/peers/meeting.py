@@ -108,6 +108,14 @@ def next_attempt(
     return following
 
 
+def refuse(peers: Peers, code: int, line: str) -> None:
+    """Tells the others that the program of this attempt does not start here: exit code, and why."""
+    if code == ExitCode.STOPPED:
+        peers.say((STOPPING, {"at": time.time()}))
+    elif peers.standing.attempt >= 0:
+        peers.fail(code, time.time(), line)
+
+
 def _following(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Optional[int]:
     """The attempt that launcher 0 lets start; says that this launcher is ready for it, to each launcher 0 anew."""
     standing = peers.standing
