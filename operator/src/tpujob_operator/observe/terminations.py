@@ -227,6 +227,10 @@ class TerminationCache:
                 self._stopped[key].update(stopped)
                 for pod in stopped:
                     del of_attempt[pod]
+        # Of those before that rest, too: they would explain why all pods are new after it.
+        for uid, number in [each for each in self._replaced.get(key, {}) if each[0] == jobset_uid]:
+            if number >= first_attempt:
+                del self._replaced[key][uid, number]
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None when it left no report."""
