@@ -50,3 +50,11 @@ def test_place_is_the_one_asked_for(tmp_path):
 def test_message_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     assert not termination_message.write(tmp_path, "it ended")
     assert "Cannot write the termination message" in caplog.text
+
+
+def test_a_message_that_is_cut_still_says_who_failed_first_and_when() -> None:
+    named = f"{'a host ' * 40}ended with process 7 (b)\n"
+    cut = termination_message.shortened(f"{named}{termination_message.failure_line(5.5, 'E')}\n{'x' * 300}y", 200)
+    assert (len(cut), termination_message.named_in(cut), termination_message.failed_at(cut)) == (200, 7, 5.5)
+    assert cut.endswith("xy")
+    assert termination_message.shortened("short", 200) == "short"

@@ -56,10 +56,11 @@ def test_token_is_shown(tmp_path: Path, is_file: bool) -> None:
         ("", 78, "--token-file: it does not hold a bearer token alone"),
         ("two words", 78, "--token-file: it does not hold a bearer token alone"),
         ("a\r\nHost: b", 78, "--token-file: it does not hold a bearer token alone"),
+        ("\udcff", 78, "--token-file: it is no text"),
     ],
 )
 def test_token_that_does_not_fit_is_an_error(tmp_path: Path, token: str | None, code: int, words: str) -> None:
-    (tmp_path / "token").write_text(token or "")
+    (tmp_path / "token").write_text(token or "", errors="surrogateescape")
     options = [] if token is None else ["--token-file", str(tmp_path / "token")]
     with guarded() as (server, _):
         found, output = fleet(server.url, *options)

@@ -12,6 +12,7 @@ from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
 
 SAID = failure_line(1000.25, "E: a")
+NAMES = "ended with process 1 (b), which was first: exit code 1, crashed\n" + "x" * 4000
 CAUSES = {
     # name: (ends, index of the host to be named)
     "the only one": ([ended(1, 1)], 1),
@@ -27,6 +28,7 @@ CAUSES = {
         1,
     ),
     "one that says when it failed, before one that does not": ([ended(0, 1), ended(1, 1, message=SAID)], 1),
+    "not one that names another, though that one ended later": ([ended(0, 1, message=NAMES), ended(1, 1, after=4)], 1),
     "by position within a second": ([ended(1, 1), ended(0, 1)], 0),
     "of the newest attempt": ([ended(0, 1, after=50), ended(1, 1, attempt=1)], 1),
 }
@@ -37,6 +39,15 @@ def test_first_cause_is_named(ends: list[Ended], index: int) -> None:
     failure = first_failure(observed(job(status=recorded()), jobset=jobset(), ended=tuple(ends)))
     assert failure is not None
     assert failure.host == f"slice 0 host {index}"
+
+
+def test_one_that_names_another_is_not_kept_for_the_first_since_its_message_is_long() -> None:
+    one = ended(0, 1, message=NAMES)
+    recorded_first = first_failure(observed(job(status=recorded()), jobset=jobset(), ended=(one,)))
+    status = recorded(**stored({"failure": recorded_first}))
+    failure = first_failure(observed(job(status=status), jobset=jobset(), ended=(one, ended(1, 1, after=4))))
+    assert failure is not None
+    assert failure.host == "slice 0 host 1"
 
 
 def test_asked_to_stop_is_no_failure() -> None:

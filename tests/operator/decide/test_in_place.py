@@ -107,6 +107,11 @@ FROM_FIRST: dict[str, Any] = {
 }
 LOST: dict[str, Any] = {"counts": {wire.DISRUPTION: 1}, "ends": [end(1, wire.DISRUPTION)]}
 ALL_NEW: dict[str, Any] = {**LOST, "ends": [end(1, wire.DISRUPTION, process=0, line=wire.ALL_NEW)]}
+SINCE_ALL_NEW: dict[str, Any] = {
+    "counts": {wire.DISRUPTION: 1, wire.CRASH: 1},
+    "ends": [*ALL_NEW["ends"], end(2, words="since it started again")],
+}
+KILLED = (ended(0, 137, after=58), ended(1, 137, after=58))
 DELETED = ended(1, 143, after=58, was_asked=True)
 OUT_OF_MEMORY = ended(1, 137, after=58)
 
@@ -152,8 +157,20 @@ HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[C
         [],
     ),
     "all pods are lost with their nodes": (
-        [([told(ALL_NEW)], {"replaced": (ended(0, 143, after=58, was_asked=True, is_disrupted=True),)})],
+        [([told(ALL_NEW)], {"replaced": (ended(0, 143, after=-900, was_asked=True, is_disrupted=True),)})],
         [Cause.DISRUPTION],
+    ),
+    "all pods fail by themselves after one was evicted": (
+        [([told(ALL_NEW)], {"replaced": (ended(1, 143, after=-900, was_asked=True, is_disrupted=True), *KILLED)})],
+        [Cause.CRASH],
+    ),
+    "a crash after a suspension": ([([told(ALL_NEW)], {}), ([told(SINCE_ALL_NEW)], {})], [Cause.CRASH]),
+    "a crash after all pods were lost with their nodes, which nobody remembers": (
+        [
+            ([told(ALL_NEW)], {"replaced": (ended(0, 143, after=58, was_asked=True, is_disrupted=True),)}),
+            ([told(SINCE_ALL_NEW)], {}),
+        ],
+        [Cause.DISRUPTION, Cause.CRASH],
     ),
     "a pod that failed by itself soon after one that was deleted": (
         [([told(LOST)], {"replaced": (OUT_OF_MEMORY, ended(1, 143, after=40, was_asked=True))})],
@@ -181,6 +198,15 @@ def test_restarts_in_the_same_pods_are_counted_once_and_under_their_cause(name: 
     assert sorted(one.restarts) == sorted(causes)
     free = (one.status.get("unexplainedRestarts") or 0) + (one.status.get("disruptions") or 0)
     assert (one.status.get("restarts", 0), free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
+
+
+def test_a_suspension_stands_before_no_crash() -> None:
+    one = Job()
+    one.looks(told(ALL_NEW))
+    one.looks(told(SINCE_ALL_NEW))
+    assert [each["message"] for each in one.status["inPlaceAttempts"]] == ["since it started again"]
+    words = "after a crash: slice 0 host 1 ended with exit code 137: since it started again."
+    assert one.events == [f"Restart 2 in the same pods, {words}"], "launchers count the suspension"
 
 
 def test_a_job_that_does_not_ask_for_attempts_in_place_has_none() -> None:
@@ -298,7 +324,7 @@ def test_an_end_after_which_all_went_on_with_another_pod_explains_no_later_one()
     assert (kept.of(key, JOBSET_UID), len(kept.replaced(key, JOBSET_UID))) == ((), 1)
     kept.note(key, pod(1, state=terminated(137), phase="Failed"))
     assert kept.of(key, JOBSET_UID) == ()
-    kept.forget(key)
+    kept.forget_stopped(key, JOBSET_UID, 0)
     assert kept.replaced(key, JOBSET_UID) == ()
 
 

@@ -17,9 +17,10 @@ from tests.operator.building import (
     observed,
     recorded,
 )
+from tpujob_contract.reports.termination_message import program_code_line
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.state import Notice, Observed, Progress, format_time
+from tpujob_operator.observe.state import Ended, Notice, Observed, Progress, format_time
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 
@@ -272,6 +273,21 @@ def test_stall_ends_with_the_next_step() -> None:
     status = decide(later, SETTINGS).status.as_stored()
     assert (status["phase"], status["stepTime"]) == ("Running", format_time(NOW))
     assert condition(status, Type.STALLED) == ("False", Reason.PROGRESSING)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (ended(1, 143, was_asked=True, asked_at=NOW), Reason.POD_REPLACED),
+        (ended(1, 137), Reason.POD_REPLACED),
+        (ended(1, 137, message=program_code_line(137)), Reason.RESTARTING),
+        (ended(1, 1), Reason.RESTARTING),
+    ],
+    ids=["deleted", "container killed", "program killed after the last attempt", "crashed"],
+)
+def test_only_a_pod_that_alone_is_lost_is_said_to_be_replaced(end: Ended, reason: Reason) -> None:
+    seen = observed(job(status=recorded(), inPlaceRestarts=2), jobset=jobset(), hosts=(host(0),), ended=(end,))
+    assert condition(decide(seen, SETTINGS).status.as_stored(), Type.RUNNING) == ("False", reason)
 
 
 def test_missing_worker_is_no_new_start() -> None:

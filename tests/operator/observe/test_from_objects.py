@@ -278,6 +278,17 @@ def test_the_first_end_of_very_many_hosts_is_kept_whole() -> None:
     assert len(ends[WHOLE_MESSAGES].message) < 999
 
 
+def test_the_many_that_end_with_one_host_are_not_taken_for_the_first() -> None:
+    evidence = TerminationCache()
+    named = "lost process 99: its connection broke\n" + "x" * 999
+    for index in range(100):
+        said, after = (named, 0) if index < 99 else ("Killed", 5)
+        evidence.note(KEY, pod(index, state=terminated(1, message=said, after=after)))
+    ends = evidence.of(KEY, JOBSET_UID)
+    assert min(ends, key=lambda end: end.cause_order).host_index == 99
+    assert len(ends[98].message) == 200
+
+
 @pytest.mark.parametrize(
     ("status", "deleted", "attempts"),
     [

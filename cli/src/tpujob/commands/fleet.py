@@ -94,7 +94,10 @@ def fleet(
         if prometheus:
             if owner_label:
                 raise CommandError("--owner-label: metrics have the owner already; set the chart's metrics.ownerLabel")
-            token = None if token_file is None else token_file.read().strip()
+            try:
+                token = None if token_file is None else token_file.read().strip()
+            except UnicodeDecodeError as error:
+                raise CommandError(f"--token-file: it is no text: {error.reason} at byte {error.start}") from error
             found = _from_prometheus(prometheus, token, since, until, namespace)(by=by, prices=table)
         else:
             if until is not None or token_file is not None:

@@ -90,6 +90,21 @@ def named_in(message: str) -> Optional[int]:
     return int(found[1]) if found else None
 
 
+def shortened(message: str, characters: int) -> str:
+    """The end of a message, and before it what `named_in` and `failed_at` read, which stands at its beginning.
+
+    Args:
+        message: As a container left it.
+        characters: At most so many.
+    """
+    if len(message) <= characters:
+        return message
+    found = [match for match in (_NAMED.search(message), _FAILED.search(message)) if match is not None]
+    told = [message[match.start() :].split("\n", 1)[0][: characters // 3] for match in found]
+    head = "".join(f"{line}\n" for line in dict.fromkeys(told))
+    return head + message[len(message) - characters + len(head) :]
+
+
 def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optional[Path]:
     """The file of the message; None where none is read."""
     asked_for = environ.get(environment.TERMINATION_LOG)

@@ -7,6 +7,7 @@ as there is one, and replaced when a better cause of the same attempt, or a late
 from __future__ import annotations
 
 from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_contract.reports import termination_message
 from tpujob_operator.decide.in_place import has_gone_on
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_resource.models.status import Failure
@@ -94,7 +95,7 @@ def _to_status(end: Ended) -> Failure:
         pod=end.pod,
         node=end.node,
         exit_code=end.exit_code,
-        message=end.message[-MESSAGE_LENGTH:],
+        message=termination_message.shortened(end.message, MESSAGE_LENGTH),
         attempt=end.attempt,
         time=end.finished_at,
     )

@@ -27,13 +27,15 @@ from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_resource.messages.conditions import ended
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import RUNNING_PHASES, InPlaceAttempt, InPlacePod, Phase, Status
+from tpujob_resource.models.times import EARLIEST
 
 FIELD_OF_CAUSE: Mapping[Cause, str] = {
     Cause.CRASH: "crashes",
     Cause.UNEXPLAINED: "unexplained",
     Cause.DISRUPTION: "disruptions",
+    Cause.SUSPENSION: "suspensions",
 }
-"""Of `InPlacePod`, in the order in which they are believed."""
+"""Of `InPlacePod`, in the order in which they are believed. Launchers count a suspension, which is no restart."""
 MOST_PODS, MOST_ATTEMPTS = 4, 8
 SKEW_SECONDS = 60
 """By which clocks of hosts may differ, and a machine be silent before it is taken for lost."""
@@ -70,7 +72,7 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
         new = _believed(pods[place], told.account, limit(observed))
         pods[place] = _with(pods[place], new)
         records = _with_ends(records, pods[place], told.account, observed)
-        found += new
+        found += Counter({cause: number for cause, number in new.items() if cause.is_restart})
     # In their order, or what is left out here would come back at the end when it is told again.
     order = {(entry.attempt, entry.pod): place for place, entry in enumerate(pods)}
     records.sort(key=lambda each: (order.get((each.attempt, each.pod), -1), each.number))
@@ -159,28 +161,32 @@ def _explained(told: PodAccount, observed: Observed) -> PodAccount:
             is_crash = bool(seen) and not any(pod.was_asked or pod.is_consequence for pod in seen)
             # All pods that are deleted at once were suspended, by the operator or by Kueue.
             is_suspension = end.words == ALL_NEW and not is_crash and not any(pod.is_disrupted for pod in seen)
-            counts[Cause.DISRUPTION] -= is_crash or is_suspension
-            counts[Cause.CRASH] += is_crash
-            end = replace(end, cause=Cause.CRASH) if is_crash else end
+            cause = Cause.CRASH if is_crash else Cause.SUSPENSION if is_suspension else Cause.DISRUPTION
+            counts[Cause.DISRUPTION] -= 1
+            counts[cause] += 1
+            end = replace(end, cause=cause)
         ends.append(end)
     return replace(told, account=replace(told.account, counts=+counts, ends=tuple(ends)))
 
 
 def _ends_of(end: InPlaceEnd, attempt: int, observed: Observed) -> list[Ended]:
-    """What was seen of the pod that was lost; of any pod where all were."""
+    """What was seen of the pod that was lost; where all were, of the last one in each place."""
     if end.process is None or end.at is None or end.again is None:
         return []
     place = divmod(end.process, _hosts_per_slice(observed))
-    since = end.at - timedelta(seconds=SKEW_SECONDS)
+    is_any = end.words == ALL_NEW
+    # Of new launchers alone none knows when those before went: the moment is that of their meeting, minutes later.
+    since = EARLIEST if is_any else end.at - timedelta(seconds=SKEW_SECONDS)
     seen = [
         pod
         for pod in (*observed.replaced, *observed.ended)
-        if ((pod.slice_index, pod.host_index) == place or end.words == ALL_NEW)
+        if ((pod.slice_index, pod.host_index) == place or is_any)
         and pod.attempt == attempt
         and since <= pod.finished_at <= end.again
     ]
     seen.sort(key=lambda pod: pod.finished_at)
-    return seen if end.words == ALL_NEW else seen[-1:]  # those before went at an earlier restart
+    # The last one of each place: those before went at earlier restarts.
+    return list({(pod.slice_index, pod.host_index): pod for pod in seen}.values())
 
 
 def _hosts_per_slice(observed: Observed) -> int:
@@ -234,7 +240,7 @@ def _with_ends(
     ]
     by_key = {_key(each): each for each in records}
     for end in account.ends:
-        if end.number > _total(entry):
+        if end.number > _total(entry) or not end.cause.is_restart:
             continue
         said = _record(entry, end, observed, is_last=end.number == account.total)
         before = by_key.get(_key(said))

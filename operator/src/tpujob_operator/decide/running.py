@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import REPLACED
+from tpujob_contract.reports.termination_message import program_code
 from tpujob_operator.decide import attempt_cause, capacity, resize, restart_accounting, stall
 from tpujob_operator.decide.queue import is_suspended_without_jobset, leaving_queue, waiting, why_taken_back
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
@@ -198,8 +199,11 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
 
 def _is_replacing(observed: Observed, attempt: int) -> bool:
     """Whether pods of the attempt were lost that the Job controller replaces, while others are there."""
-    codes = {end.exit_code for end in observed.ended if end.attempt == attempt and not end.is_disrupted}
-    return replaces_pods(observed.job) and _hosts_ready(observed) > 0 and codes <= set(REPLACED)
+    lost = [end for end in observed.ended if end.attempt == attempt and not end.is_disrupted]
+    # A launcher that names such a code as its program's own ended with another one, which all others follow.
+    is_own = any(program_code(end.message) == end.exit_code for end in lost)
+    codes = {end.exit_code for end in lost}
+    return replaces_pods(observed.job) and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
 
 
 def _until_explained(observed: Observed, attempt: int) -> Verdict | None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
+from tpujob_contract.reports import termination_message
 from tpujob_operator.observe.from_objects import (
     account_of_pod,
     ended_by_deletion,
@@ -35,7 +36,8 @@ MOST_PER_ATTEMPT = 4096
 MOST_ATTEMPTS = 64
 """Beyond this the oldest attempts go: a job that restarts for ever must not fill the memory."""
 WHOLE_MESSAGES = 16
-"""So many ends of an attempt keep their message: the likeliest causes. Of the others the last characters are kept."""
+"""So many ends of an attempt keep their message: the likeliest causes. Of the others the last characters are kept,
+and what says who failed first."""
 SHORT_MESSAGE_LENGTH = 200
 
 
@@ -125,7 +127,7 @@ class TerminationCache:
         if pod_uid in of_attempt or len(of_attempt) >= MOST_PER_ATTEMPT:
             return False
         if len(of_attempt) >= WHOLE_MESSAGES and ended.exit_code not in FATAL:
-            ended = replace(ended, message=ended.message[-SHORT_MESSAGE_LENGTH:])
+            ended = replace(ended, message=termination_message.shortened(ended.message, SHORT_MESSAGE_LENGTH))
         of_attempt[pod_uid] = ended
         if len(attempts) > MOST_ATTEMPTS:
             del attempts[next(iter(attempts))]
@@ -227,6 +229,10 @@ class TerminationCache:
                 self._stopped[key].update(stopped)
                 for pod in stopped:
                     del of_attempt[pod]
+        # Of those before that rest, too: they would explain why all pods are new after it.
+        for uid, number in [each for each in self._replaced.get(key, {}) if each[0] == jobset_uid]:
+            if number >= first_attempt:
+                del self._replaced[key][uid, number]
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None when it left no report."""

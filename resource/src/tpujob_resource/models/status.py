@@ -271,6 +271,8 @@ class InPlacePod(_Part):
     """Ended by something that was taken away."""
     unexplained: Annotated[int, Field(ge=0)] = 0
     """Ended with a cause that nobody knows, as with exit code 75 that nobody asked for."""
+    suspensions: Annotated[int, Field(ge=0)] = 0
+    """Ended since the job was suspended: no restarts."""
 
 
 class InPlaceAttempt(_Part):
