@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from typing import Any
 
 import jax
@@ -94,6 +95,17 @@ def test_gradients_are_those_of_the_sum(axes: dict[str, int], kind: str) -> None
 
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), gradients, expected)
+
+
+@pytest.mark.parametrize(("platform", "of_matrices"), [("tpu", "bfloat16"), ("cpu", "float32")])
+def test_gradients_of_adapters_travel_between_replicas_in_float32(platform: str, of_matrices: str) -> None:
+    shape = dataclasses.replace(SMALL, **KINDS["experts"], compute_dtype="bfloat16")
+    model = LoraModel(shape, build_mesh(slices=2), LoraConfig(rank=3, targets=("gate", "up", "down")))
+    device = types.SimpleNamespace(platform=platform)
+    model.mesh = types.SimpleNamespace(devices=np.array([device]))  # type: ignore[assignment]
+    found = jax.eval_shape(model.travelling, model.abstract_weights)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(found.pop(LORA))} == {"float32"}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(found)} == {"float32", of_matrices}
 
 
 @pytest.mark.parametrize("kind", KINDS)

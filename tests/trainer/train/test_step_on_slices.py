@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,9 +42,13 @@ def step(model: Model, compiled_once: None) -> TrainStep:
     return make_train_step(model, SGD, rate, clip_norm=1.0)
 
 
-@pytest.mark.parametrize("shape", [MeshShape(slice=2, fsdp=4), MeshShape(data=2, fsdp=4)], ids=["slices", "data"])
-def test_replicas_exchange_gradients_once_a_step(shape: MeshShape) -> None:
-    model = Model(SHAPE, build_mesh(slices=shape.slice, shape=shape))
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [(MeshShape(slice=2, fsdp=4), "float32"), (MeshShape(data=2, fsdp=4), "bfloat16")],
+    ids=["slices", "data, bfloat16"],
+)
+def test_replicas_exchange_gradients_once_a_step(shape: MeshShape, dtype: str) -> None:
+    model = Model(dataclasses.replace(SHAPE, compute_dtype=dtype), build_mesh(slices=shape.slice, shape=shape))
 
     def between_replicas(parts: int) -> int:
         step = make_train_step(model, SGD, rate, clip_norm=1.0, gradient_accumulation=parts)

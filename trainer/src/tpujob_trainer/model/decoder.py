@@ -335,11 +335,12 @@ class Model:
 
     def _cast_as(self, weights: Weights, specs: Weights) -> Weights:
         """Matrices in the type of computation; vectors stay in float32: norms are computed in it."""
-        return jax.tree.map(self.travels_as, weights, specs)
+        return jax.tree.map(lambda w, spec: w if spec == REPLICATED else w.astype(self._dtype), weights, specs)
 
-    def travels_as(self, weight: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """A weight or its gradient in the type in which devices exchange it."""
-        return weight if spec == REPLICATED else weight.astype(self._dtype)
+    def travelling(self, gradients: Weights) -> Weights:
+        """Gradients in the type in which replicas exchange them: as a step in one part does."""
+        # XLA sums in float32 on CPU whatever it is given, and aborts on a narrower sum in `of_each_replica`.
+        return gradients if self.mesh.devices.flat[0].platform == "cpu" else self._cast(gradients)
 
     def _constrained(self, x: jax.Array) -> jax.Array:
         """Rows and positions of the residual stream where they belong."""

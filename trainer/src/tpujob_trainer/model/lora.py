@@ -97,6 +97,10 @@ class LoraModel(Model):
         scale = self.config.alpha / self.config.rank
         return {name: (parts["a"], scale * parts["b"]) for name, parts in weights[LORA].items()}
 
+    def travelling(self, gradients: Weights) -> Weights:
+        """As `Model.travelling`; adapters are small, and stay in float32."""
+        return {**super().travelling(gradients), LORA: gradients[LORA]}
+
     def whole(self, weights: Weights) -> Weights:
         """The decoder's weights on every device, with the adapters added."""
         return self._base.whole(self.merged(weights))

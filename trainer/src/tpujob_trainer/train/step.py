@@ -239,8 +239,7 @@ def _gradients(
     def of_replica(weights: Weights, batch: Batch) -> tuple[jax.Array, Weights]:
         """Each adds its own parts up, so that gradients travel between replicas once, in the type of computation."""
         total, gradients = _accumulated(loss, weights, batch, parts, None)
-        travelling = jax.tree.map(model.travels_as, gradients, model.specs)
-        total, gradients = jax.lax.psum((total, travelling), REPLICA_AXES)
+        total, gradients = jax.lax.psum((total, model.travelling(gradients)), REPLICA_AXES)
         return total, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
 
     rows = PartitionSpec(REPLICA_AXES)
