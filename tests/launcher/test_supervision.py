@@ -13,6 +13,7 @@ from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.child.supervisor import (
     LEFTOVER_SECONDS,
+    OWN_END_SECONDS,
     SAVING_SECONDS,
     TOLD_SECONDS,
     TOLD_TO_START_AGAIN_SECONDS,
@@ -95,7 +96,7 @@ STOPPED, CRASHED = (75, "asked to stop (SIGTERM at process 1)"), (1, "lost proce
 @pytest.mark.parametrize(
     ("following", "in_place", "grace_seconds", "seconds"),
     [
-        pytest.param(CRASHED, 0, 30.0, TOLD_SECONDS, id="a crash"),
+        pytest.param(CRASHED, 0, 30.0, OWN_END_SECONDS + TOLD_SECONDS, id="a crash"),
         pytest.param(CRASHED, 3, 30.0, TOLD_TO_START_AGAIN_SECONDS, id="a crash after which all start again"),
         pytest.param(None, 3, 30.0, TOLD_TO_START_AGAIN_SECONDS, id="all start again"),
         pytest.param(STOPPED, 0, 300.0, 298.0, id="a stop: it may save"),
@@ -114,8 +115,9 @@ def test_how_long_a_program_may_take_that_has_to_end(
     supervised = supervision(grace_seconds=grace_seconds)
     supervised._others = SimpleNamespace(following=following, in_place=in_place, speaks=False, is_silent=False)
     supervised._end_since_told()
-    (moment,) = supervised._alarms.values()
-    assert moment - time.monotonic() == pytest.approx(seconds, abs=0.5)
+    asked, killed = (supervised._alarms[act] - time.monotonic() for act in (supervised._ask_to_end, supervised._kill))
+    assert killed == pytest.approx(seconds, abs=0.5)
+    assert asked == pytest.approx(OWN_END_SECONDS if (following, in_place) == (CRASHED, 0) else 0.0, abs=0.5)
     assert seconds < READY_SECONDS or not in_place
 
 

@@ -23,21 +23,22 @@ while not (here / "go").exists():
     time.sleep(0.01)
 if os.environ["TPUJOB_HOST"] == "1":
     {failure}
-while True:
+while {goes_on}:
     time.sleep(0.01)
+sys.exit(77)
 """
 Start = Callable[..., list[Launched]]
 
 
 @pytest.fixture
 def start(launch: Launch, tmp_path: Path) -> Start:
-    def started(failure: str = "pass", before: str = "") -> list[Launched]:
+    def started(failure: str = "pass", before: str = "", goes_on: str = "True") -> list[Launched]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = int(free.getsockname()[1])
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_LAUNCHER_PORT": str(port), "TPUJOB_COORDINATOR": "127.0.0.1:1", "FOLDER": str(tmp_path)}
-        program = PROGRAM.format(failure=failure, before=before)
+        program = PROGRAM.format(failure=failure, before=before, goes_on=goes_on)
         found = [
             launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, "TPUJOB_HOST": str(host)})
             for host in range(HOSTS)
@@ -66,6 +67,12 @@ def test_the_first_failure_is_named_by_all(start: Start, failure: str, codes: tu
     words = f"ended with process 1 on host {socket.gethostname()}, which was first: {cause}"
     assert launched[0].message[1] == words
     assert not any("which was first" in line for line in launched[1].message)
+
+
+def test_a_program_that_fails_a_moment_later_has_its_own_exit_code(start: Start) -> None:
+    gone = "pathlib.Path('/proc', (here / '1').read_text()).exists()"
+    launched = start("sys.exit(1)", goes_on=gone)
+    assert [each.wait() for each in launched] == [77, 1]
 
 
 def test_a_program_that_hears_no_signal_is_killed(start: Start) -> None:

@@ -37,6 +37,10 @@ TOLD_SECONDS, TOLD_TO_START_AGAIN_SECONDS = 5.0, 1.0
 """How long a program may take to end once it is asked to since another host's has failed. JAX catches SIGTERM, so that
 many take it whole; a next attempt of all hosts waits for them."""
 
+OWN_END_SECONDS = 1.0
+"""How long a program has before it is asked to: what fails on one host often fails on all, and then each has its own
+error and exit code, which may be a final one."""
+
 SAVING_SECONDS = 30.0
 """How long a program may take to save where all start again: a new pod takes as long, and launcher 0 waits a minute."""
 
@@ -284,11 +288,16 @@ class _Supervision:
         if self._others.speaks:
             self._alarms[self._kill] = time.monotonic() + SPEAKING_SECONDS
             return
+        may_save = following is not None and following[0] == ExitCode.STOPPED
+        own, seconds = (0.0, TOLD_TO_START_AGAIN_SECONDS) if self._others.in_place else (OWN_END_SECONDS, TOLD_SECONDS)
+        if may_save:
+            own, seconds = 0.0, min(self._patience, SAVING_SECONDS) if self._others.in_place else self._patience
+        now = time.monotonic()
+        self._alarms[self._ask_to_end] = now + own
+        self._alarms[self._kill] = now + own + seconds
+
+    def _ask_to_end(self) -> None:
         send(self._child.pid, signal.SIGTERM, group=True)
-        seconds = TOLD_TO_START_AGAIN_SECONDS if self._others.in_place else TOLD_SECONDS
-        if following is not None and following[0] == ExitCode.STOPPED:  # it may save
-            seconds = min(self._patience, SAVING_SECONDS) if self._others.in_place else self._patience
-        self._alarms[self._kill] = time.monotonic() + seconds
 
     def _leftover_seconds(self) -> float:
         """What processes that the program left behind still have: no more than the grace period has."""
