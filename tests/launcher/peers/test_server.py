@@ -20,7 +20,7 @@ from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client
 from tpujob_launcher.peers.meeting import next_attempt
-from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS
+from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS, Peers
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
 from tpujob_launcher.tpu.holders import TpuFiles
@@ -113,10 +113,10 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
     hello = messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []}), "b"))
     with socket.create_connection(address(replacing)) as launcher:
         launcher.sendall(hello)
-        wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
+        wait_for("the launcher", lambda: has_member(replacing))
         if is_closed:
             launcher.close()
-            wait_for("its end", lambda: replacing.step() or 1 not in replacing.members)
+            wait_for("its end", lambda: not has_member(replacing))
             replacing._watch._broken[1] -= BACK_SECONDS
         else:
             replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
@@ -124,7 +124,7 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         assert replacing.has_to_end
     with socket.create_connection(address(replacing)) as launcher:
         launcher.sendall(hello)
-        wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
+        wait_for("the launcher", lambda: has_member(replacing))
         assert replacing.standing.announced == 1, "all have ended, and wait for an attempt that nobody announces"
 
 
@@ -133,10 +133,12 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
     server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
     client = connected(server)
-    said = {"code": code, "at": 1.0, "line": "", "stopped_at": None, "was_told": False}
-    assert next_attempt(client, SignalQueue(), client.process, **said) is None
+    assert (
+        next_attempt(client, SignalQueue(), client.process, code=code, at=1.0, line="", stopped_at=None, was_told=False)
+        is None
+    )
     client.close()
-    wait_for("its end", lambda: server.step() or 1 not in server.members)
+    wait_for("its end", lambda: not has_member(server))
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []
     server.close()
 
@@ -187,7 +189,7 @@ def test_who_gives_no_sign_of_life_is_missed_if_it_gave_any(server: Server, host
     with socket.create_connection(address(server)) as launcher:
         launcher.sendall(messages.to_line(messages.hello(member(1), host=host)))
         launcher.sendall(messages.to_line(("ready", {"attempt": 1})))
-        wait_for("the launcher", lambda: server.step() or 1 in server.members)
+        wait_for("the launcher", lambda: has_member(server))
         assert bool(server._watch.look(time.monotonic() + HEARTBEAT_SECONDS, 0.0)) == is_missed
 
 
@@ -195,7 +197,7 @@ def test_a_launcher_that_comes_again_hears_that_there_is_no_further_attempt(serv
     server.fail(78, 0.0, "a bug")
     with socket.create_connection(address(server)) as launcher:
         launcher.sendall(messages.to_line(messages.hello(member(1), host="b")))
-        wait_for("the launcher", lambda: server.step() or 1 in server.members)
+        wait_for("the launcher", lambda: has_member(server))
         launcher.settimeout(10)
         assert b'{"over": {"reason": "exit code 78 ends the job"}}' in launcher.recv(MAX_LINE_BYTES).splitlines()
 
@@ -227,14 +229,46 @@ def test_a_launcher_0_that_refuses_is_asked_once_a_second(server: Server, monkey
     slept: list[float] = []
     monkeypatch.setattr("tpujob_launcher.peers.client.time", SimpleNamespace(**{**vars(time), "sleep": slept.append}))
     server.drop(server.members[1])
-    wait_for("it to come again", lambda: (client.step(), server.step()) and 1 in server.members)
+    wait_for("it to come again", lambda: have_stepped(client) and has_member(server))
     assert slept == [RETRY_SECONDS]
     client.close()
 
 
-def connected(server: Server) -> Client:
-    """The other launcher of its job."""
-    client = Client(member(1, TPUJOB_IN_PLACE=str(server.in_place)), *address(server)[:2])
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_launcher_that_took_launcher_0_for_lost_does_not_wait_for_its_word(is_replaced: bool) -> None:
+    """That is still there, and has noticed nothing: all start again, or this container ends."""
+    more = {"TPUJOB_POD_FAILURES": "0"} if is_replaced else {}
+    server = Server(member(0, **more), port=0)
+    client = connected(server, **more)
+    before = client.welcomes
+    client._lose_connection()
     client.start()
-    wait_for("the launcher", lambda: (client.step(), server.step()) and client._sock and 1 in server.members)
+    client._notice_loss(time.monotonic() + BACK_SECONDS)
+    assert client.has_to_end
+    if is_replaced:
+        wait_for("it to come again", lambda: have_stepped(client) and have_stepped(server) and client.welcomes > before)
+        assert have_stepped(server, client, server)
+        assert server.standing.announced == 1
+    else:
+        assert client.standing.over == "launcher 0 is lost"
+    client.close()
+    server.close()
+
+
+def connected(server: Server, **more: str) -> Client:
+    """The other launcher of its job."""
+    client = Client(member(1, **{"TPUJOB_IN_PLACE": str(server.in_place), **more}), *address(server)[:2])
+    client.start()
+    wait_for("the launcher", lambda: have_stepped(client, server) and client._sock is not None and has_member(server))
     return client
+
+
+def have_stepped(*launchers: Peers) -> bool:
+    for each in launchers:
+        each.step()
+    return True
+
+
+def has_member(server: Server) -> bool:
+    server.step()
+    return 1 in server.members

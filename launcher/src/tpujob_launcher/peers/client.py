@@ -216,6 +216,11 @@ class Client(Peers):
         if self.standing.first is None:
             said = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
             self.standing.take((END, said))
+        # Launcher 0 may still be there, and have noticed nothing.
+        if self.replaces_pods:
+            self.fail(end.code, end.at, f"lost process 0: {end.line}")
+        else:
+            self._give_up("launcher 0 is lost")
 
     def _no_answer(self, limit: int) -> Mapping[str, str]:
         host, port = self._address
