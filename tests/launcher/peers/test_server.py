@@ -26,10 +26,10 @@ from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
 from tpujob_launcher.tpu.holders import TpuFiles
 
 
-def member(host: int, port: int = 1, **more: str) -> DistributedProcess:
+def member(host: int, **more: str) -> DistributedProcess:
     """A process of a job of two hosts on this machine."""
     place = {"TPUJOB_SLICE": "0", "TPUJOB_HOST": str(host), "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": "2"}
-    options = {"TPUJOB_IN_PLACE": "3", "TPUJOB_COORDINATOR": f"127.0.0.1:{port}", **more}
+    options = {"TPUJOB_IN_PLACE": "3", "TPUJOB_COORDINATOR": "127.0.0.1:1", **more}
     process = read_environment({**JOB, **place, **options})
     assert isinstance(process, DistributedProcess)
     return process

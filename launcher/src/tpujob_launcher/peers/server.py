@@ -191,8 +191,8 @@ class Server(Peers, LineServer):
         if self.replaces_pods:
             is_named = self._name_containers()
             welcome = messages.to_line(self._welcome())
-            for each in list(self.members.values()) if is_named else [line]:
-                self.send(each, welcome)
+            for one in list(self.members.values()) if is_named else [line]:
+                self.send(one, welcome)
         if not decided and self._said is not None and self._said[0] == OVER:
             self.send(line, messages.to_line(self._said))
         for each in self._watch.said:
