@@ -90,6 +90,16 @@ def test_silence_counts_from_the_last_output(
     )
 
 
+@pytest.mark.parametrize("was_told", [False, True])
+def test_who_ends_since_another_has_failed_reports_no_failure(was_told: bool) -> None:
+    """On a host whose clock is behind, it would be taken for the first."""
+    supervised, said = supervision(ProgramEnd(CHILD, 1, 1000.0, "SystemExit: told")), []
+    supervised._others = SimpleNamespace(fail=lambda *end: said.append(end))
+    supervised._was_told = was_told
+    supervised._hear_program()
+    assert len(said) == (not was_told)
+
+
 STOPPED, CRASHED = (75, "asked to stop (SIGTERM at process 1)"), (1, "lost process 1")
 
 

@@ -1,33 +1,35 @@
 """Launcher 0's own side, without a process: who is heard, and where it listens."""
 
+import errno
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.harness.launched import JOB
 from tools.localcluster.waiting import wait_for
-from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED
+from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED, is_unreachable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher import main
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.client import Client
+from tpujob_launcher.peers.client import RETRY_SECONDS, Client
 from tpujob_launcher.peers.meeting import next_attempt
-from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS
+from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS, Peers
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
 from tpujob_launcher.tpu.holders import TpuFiles
 
 
-def member(host: int, port: int = 1, **more: str) -> DistributedProcess:
+def member(host: int, **more: str) -> DistributedProcess:
     """A process of a job of two hosts on this machine."""
     place = {"TPUJOB_SLICE": "0", "TPUJOB_HOST": str(host), "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": "2"}
-    options = {"TPUJOB_IN_PLACE": "3", "TPUJOB_COORDINATOR": f"127.0.0.1:{port}", **more}
+    options = {"TPUJOB_IN_PLACE": "3", "TPUJOB_COORDINATOR": "127.0.0.1:1", **more}
     process = read_environment({**JOB, **place, **options})
     assert isinstance(process, DistributedProcess)
     return process
@@ -111,10 +113,10 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
     hello = messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []}), "b"))
     with socket.create_connection(address(replacing)) as launcher:
         launcher.sendall(hello)
-        wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
+        wait_for("the launcher", lambda: has_member(replacing))
         if is_closed:
             launcher.close()
-            wait_for("its end", lambda: replacing.step() or 1 not in replacing.members)
+            wait_for("its end", lambda: not has_member(replacing))
             replacing._watch._broken[1] -= BACK_SECONDS
         else:
             replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
@@ -122,7 +124,7 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         assert replacing.has_to_end
     with socket.create_connection(address(replacing)) as launcher:
         launcher.sendall(hello)
-        wait_for("the launcher", lambda: replacing.step() or 1 in replacing.members)
+        wait_for("the launcher", lambda: has_member(replacing))
         assert replacing.standing.announced == 1, "all have ended, and wait for an attempt that nobody announces"
 
 
@@ -130,14 +132,13 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
 def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
     server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
-    process = member(1, TPUJOB_IN_PLACE="0")
-    client = Client(process, *address(server)[:2])
-    client.start()
-    wait_for("the launcher", lambda: (client.step(), server.step()) and client._sock and 1 in server.members)
-    said = {"code": code, "at": 1.0, "line": "", "stopped_at": None, "was_told": False}
-    assert next_attempt(client, SignalQueue(), process, **said) is None
+    client = connected(server)
+    assert (
+        next_attempt(client, SignalQueue(), client.process, code=code, at=1.0, line="", stopped_at=None, was_told=False)
+        is None
+    )
     client.close()
-    wait_for("its end", lambda: server.step() or 1 not in server.members)
+    wait_for("its end", lambda: not has_member(server))
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []
     server.close()
 
@@ -179,3 +180,95 @@ def test_launchers_hear_each_other_while_they_wait_for_the_tpu(server: Server, m
         server.poll(1)
         main._wait_for_tpu({}, server.process, TpuFiles(), signals, server)
         assert 1 in server.members
+
+
+@pytest.mark.parametrize(
+    ("host", "is_missed"), [("b", True), ("", False)], ids=["a launcher", "one of an earlier release"]
+)
+def test_who_gives_no_sign_of_life_is_missed_if_it_gave_any(server: Server, host: str, is_missed: bool) -> None:
+    with socket.create_connection(address(server)) as launcher:
+        launcher.sendall(messages.to_line(messages.hello(member(1), host=host)))
+        launcher.sendall(messages.to_line(("ready", {"attempt": 1})))
+        wait_for("the launcher", lambda: has_member(server))
+        assert bool(server._watch.look(time.monotonic() + HEARTBEAT_SECONDS, 0.0)) == is_missed
+
+
+def test_a_launcher_that_comes_again_hears_that_there_is_no_further_attempt(server: Server) -> None:
+    server.fail(78, 0.0, "a bug")
+    with socket.create_connection(address(server)) as launcher:
+        launcher.sendall(messages.to_line(messages.hello(member(1), host="b")))
+        wait_for("the launcher", lambda: has_member(server))
+        launcher.settimeout(10)
+        assert b'{"over": {"reason": "exit code 78 ends the job"}}' in launcher.recv(MAX_LINE_BYTES).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [(errno.ECONNRESET, True), (errno.ETIMEDOUT, False)],
+    ids=["its process is gone", "nothing comes through the network"],
+)
+def test_a_network_that_is_cut_has_the_heartbeat_to_be_back(error: int, is_lost: bool) -> None:
+    """The kernel gives up such a connection before."""
+    server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
+    client = connected(server)
+    line, now = server.members[1], time.monotonic()
+    line.is_silent = is_unreachable(OSError(error, ""))
+    server.drop(line)
+    client._lose_connection(is_silent=line.is_silent)
+    client._notice_loss(now + BACK_SECONDS + 1)
+    assert client.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
+    client._notice_loss(now + HEARTBEAT_SECONDS + 1)
+    assert client.has_to_end
+    assert is_lost or server._watch.look(now + HEARTBEAT_SECONDS + 1, 0.0)
+    client.close()
+    server.close()
+
+
+def test_a_launcher_0_that_refuses_is_asked_once_a_second(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = connected(server)
+    slept: list[float] = []
+    monkeypatch.setattr("tpujob_launcher.peers.client.time", SimpleNamespace(**{**vars(time), "sleep": slept.append}))
+    server.drop(server.members[1])
+    wait_for("it to come again", lambda: have_stepped(client) and has_member(server))
+    assert slept == [RETRY_SECONDS]
+    client.close()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_launcher_that_took_launcher_0_for_lost_does_not_wait_for_its_word(is_replaced: bool) -> None:
+    """That is still there, and has noticed nothing: all start again, or this container ends."""
+    more = {"TPUJOB_POD_FAILURES": "0"} if is_replaced else {}
+    server = Server(member(0, **more), port=0)
+    client = connected(server, **more)
+    before = client.welcomes
+    client._lose_connection()
+    client.start()
+    client._notice_loss(time.monotonic() + BACK_SECONDS)
+    assert client.has_to_end
+    if is_replaced:
+        wait_for("it to come again", lambda: have_stepped(client) and have_stepped(server) and client.welcomes > before)
+        assert have_stepped(server, client, server)
+        assert server.standing.announced == 1
+    else:
+        assert client.standing.over == "launcher 0 is lost"
+    client.close()
+    server.close()
+
+
+def connected(server: Server, **more: str) -> Client:
+    """The other launcher of its job."""
+    client = Client(member(1, **{"TPUJOB_IN_PLACE": str(server.in_place), **more}), *address(server)[:2])
+    client.start()
+    wait_for("the launcher", lambda: have_stepped(client, server) and client._sock is not None and has_member(server))
+    return client
+
+
+def have_stepped(*launchers: Peers) -> bool:
+    for each in launchers:
+        each.step()
+    return True
+
+
+def has_member(server: Server) -> bool:
+    server.step()
+    return 1 in server.members

@@ -36,6 +36,11 @@ def keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+def is_unreachable(error: OSError) -> bool:
+    """Whether a connection broke since nothing came any more, rather than since the other end has closed it."""
+    return error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+
 @dataclass(eq=False)
 class Line:
     """A connection."""
@@ -45,6 +50,8 @@ class Line:
     """Monotonic."""
     member: Optional[int] = None
     """Who it is; None until it has said so."""
+    is_silent: bool = False
+    """Whether it broke since nothing came any more."""
     received: bytes = b""
     unsent: bytearray = field(default_factory=bytearray)
 
@@ -190,8 +197,8 @@ class LineServer(ABC):
             heard = line.sock.recv(MAX_LINE_BYTES)
         except BlockingIOError:
             return
-        except OSError:
-            heard = b""
+        except OSError as error:
+            heard, line.is_silent = b"", is_unreachable(error)
         if not heard:
             self.drop(line)
             return
@@ -213,7 +220,8 @@ class LineServer(ABC):
                 del line.unsent[: line.sock.send(line.unsent)]
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
+            line.is_silent = is_unreachable(error)
             self.drop(line)
             return
         if line.unsent:

@@ -324,7 +324,8 @@ class _Supervision:
                 continue
             if end.is_failure:
                 self._failure = end
-                if self._others is not None and end.pid == self._child.pid and not end.is_immediate:
+                is_own = end.pid == self._child.pid and not self._was_told and not end.is_immediate
+                if self._others is not None and is_own:
                     self._others.fail(end.code, end.at, end.error)
             if self._exit_seconds is None:
                 continue  # there is no waiter

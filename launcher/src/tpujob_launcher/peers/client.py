@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import selectors
@@ -10,7 +11,7 @@ import threading
 import time
 from typing import List, Mapping, Optional
 
-from tpujob_contract.connections.line_server import MAX_LINE_BYTES, keep_alive
+from tpujob_contract.connections.line_server import MAX_LINE_BYTES, is_unreachable, keep_alive
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
@@ -69,6 +70,10 @@ class Client(Peers):
         """Why launcher 0 is not there yet."""
         self._heard_at: Optional[float] = None
         """Monotonic: when launcher 0 last spoke; None: not yet, or it is lost."""
+        self._met_at = 0.0
+        """Monotonic: when it last connected."""
+        self._is_refused = False
+        """Whether launcher 0 closed the last connection at once, as one of another attempt or release does."""
         self._broken_at: Optional[float] = None
         """Monotonic: since when the connection is broken."""
         self._came_at: Optional[float] = None
@@ -117,8 +122,8 @@ class Client(Peers):
         if self._sock is not None:
             try:
                 self._send_line(message)
-            except OSError:
-                self._lose_connection()
+            except OSError as error:
+                self._lose_connection(is_silent=is_unreachable(error))
                 self.start()
 
     def _step_connections(self) -> None:
@@ -128,8 +133,11 @@ class Client(Peers):
                 os.read(self._wake_reader, 64)
                 self._sock, self._is_connecting, self._lost_at = self._arrived.pop(), False, None
                 self._selector.register(self._sock, selectors.EVENT_READ)
-                self._heard_at, self._broken_at, self._has_left = time.monotonic(), None, False
-                logger.info("meets launcher 0 at %s:%d", *self._address)
+                self._met_at, self._broken_at, self._has_left = time.monotonic(), None, False
+                # One of an earlier release, which listens where programs may start again, gives no sign of life.
+                self._heard_at = None if self.in_place else self._met_at
+                if not self._is_refused:
+                    logger.info("meets launcher 0 at %s:%d", *self._address)
                 if self._here is not None:
                     self.mention((HERE, {"attempt": self.standing.attempt, **self._here}))
             else:
@@ -145,7 +153,7 @@ class Client(Peers):
                 raise ConnectionError("not connected")
             self._send_line(message)
         except OSError as error:
-            self._lose_connection()
+            self._lose_connection(is_silent=is_unreachable(error))
             if self.replaces_pods:
                 self.start()
             else:
@@ -153,15 +161,15 @@ class Client(Peers):
 
     def _receive(self) -> None:
         assert self._sock is not None
+        is_silent = False
         try:
             heard = self._sock.recv(MAX_LINE_BYTES)
-        except (BlockingIOError, socket.timeout):  # noqa: UP041 - Python 3.9
-            return
-        except OSError:
-            heard = b""
-        self._heard_at = time.monotonic()
+        except OSError as error:
+            if error.errno in (None, errno.EAGAIN):  # nothing is there; with a timeout of its own, no number
+                return
+            heard, is_silent = b"", is_unreachable(error)
         if not heard:
-            self._lose_connection()
+            self._lose_connection(is_silent=is_silent)
             is_over = self._has_left or self.has_to_end or self._failed_in == self.standing.attempt
             if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
@@ -172,6 +180,8 @@ class Client(Peers):
         for text in whole:
             message = messages.parse(text)
             if message is not None:
+                if self._heard_at is not None or message[0] == BEAT:
+                    self._heard_at = time.monotonic()
                 self._has_left = self._has_left or message[0] == BYE
                 self.standing.take(message)
             if message is not None and message[0] == WELCOME:
@@ -194,7 +204,8 @@ class Client(Peers):
         elif silent > max(self.heartbeat_seconds, HEARTBEAT_SECONDS * (self.standing.met is None)):
             self._lose_lead(silent)
         limit = self.process.startup_seconds
-        if self._came_at is not None and self._sock is None and now >= self._came_at + limit:
+        is_waiting = self._came_at is not None and self.standing.met is None and self._sock is None
+        if is_waiting and now >= (self._came_at or 0.0) + limit:
             self.standing.take((REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
 
     def _lose_lead(self, silent_seconds: float) -> None:
@@ -205,6 +216,11 @@ class Client(Peers):
         if self.standing.first is None:
             said = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
             self.standing.take((END, said))
+        # Launcher 0 may still be there, and have noticed nothing.
+        if self.replaces_pods:
+            self.fail(end.code, end.at, f"lost process 0: {end.line}")
+        else:
+            self._give_up("launcher 0 is lost")
 
     def _no_answer(self, limit: int) -> Mapping[str, str]:
         host, port = self._address
@@ -219,11 +235,17 @@ class Client(Peers):
         self._sock.settimeout(CONNECT_SECONDS)
         self._sock.sendall(messages.to_line(message))
 
-    def _lose_connection(self) -> None:
-        if self._sock is not None:
-            self._lost_at = time.time()
-            self._broken_at, self._heard_at = None if self._has_left else time.monotonic(), None
-            self._close()
+    def _lose_connection(self, *, is_silent: bool = False) -> None:
+        """Closes it. `is_silent`: nothing came from the machine of launcher 0, which has its heartbeat to be back."""
+        if self._sock is None:
+            return
+        now = time.monotonic()
+        self._lost_at = time.time()
+        self._is_refused = now - self._met_at < RETRY_SECONDS
+        self._problem = "it closes the connection" if self._is_refused else self._problem
+        if self._has_left or not is_silent:
+            self._broken_at, self._heard_at = None if self._has_left else now, None
+        self._close()
 
     def _close(self) -> None:
         if self._sock is not None:
@@ -238,6 +260,8 @@ class Client(Peers):
             self.standing.over = why
 
     def _connect(self) -> None:
+        if self._is_refused:
+            time.sleep(RETRY_SECONDS)
         while not self._is_closed:
             try:
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)

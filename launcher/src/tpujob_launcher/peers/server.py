@@ -6,7 +6,7 @@ import logging
 import secrets
 import socket
 import time
-from typing import List, Optional
+from typing import List, Optional, Set
 
 from tpujob_contract.connections import open_files, ports
 from tpujob_contract.connections.line_server import Line, LineServer
@@ -79,6 +79,8 @@ class Server(Peers, LineServer):
         self._names = [""] * process.num_processes
         """The host of each process, as far as it is known."""
         self._names[0] = socket.gethostname()
+        self._beating: Set[int] = set()
+        """Whose launchers give signs of life."""
         self._watch = self._watch_of(0)
         self._logged = (-1, 0.0)
         self._has_warned = False
@@ -162,7 +164,8 @@ class Server(Peers, LineServer):
             self._has_warned = True
             logger.warning("dropped a connection on the launcher's port: %s", why)
         if line.member is not None:
-            self._watch.gone(line.member, time.monotonic())
+            if not line.is_silent:  # else it has the rest of its heartbeat to be back
+                self._watch.gone(line.member, time.monotonic())
             self._tell(self._decisions.gone(line.member, time.monotonic(), time.time()))
 
     def _take(self, line: Line, message: Message) -> bool:
@@ -177,7 +180,9 @@ class Server(Peers, LineServer):
             return False
         self.identify(line, number)  # the launcher of a new container takes the place of the old one's
         self._names[number] = messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
-        self._watch.heard(number, time.monotonic())
+        # One of an earlier release names no host, and gives no sign of life.
+        (self._beating.add if "host" in values else self._beating.discard)(number)
+        self._heard(number, time.monotonic())
         at = messages.parse_standpoint(values)
         self.history.take(at.account)
         decided = self._decisions.arrived(
@@ -186,9 +191,9 @@ class Server(Peers, LineServer):
         if self.replaces_pods:
             is_named = self._name_containers()
             welcome = messages.to_line(self._welcome())
-            for each in list(self.members.values()) if is_named else [line]:
-                self.send(each, welcome)
-        if self.replaces_pods and not decided and self._said is not None and self._said[0] == OVER:
+            for one in list(self.members.values()) if is_named else [line]:
+                self.send(one, welcome)
+        if not decided and self._said is not None and self._said[0] == OVER:
             self.send(line, messages.to_line(self._said))
         for each in self._watch.said:
             self.send(line, messages.to_line(each))
@@ -207,12 +212,15 @@ class Server(Peers, LineServer):
         attempt = None if decisions.knows_nothing else decisions.attempt
         return WELCOME, {"attempt": attempt, "running": decisions.is_running, "account": self.history.account}
 
+    def _heard(self, process: int, now: float) -> None:
+        if process in self._beating:
+            self._watch.heard(process, now)
+
     def _hear(self, process: int, message: Message) -> bool:
         kind, values = message
         now = time.monotonic()
         attempt = messages.attempt_in(values)
-        if process:
-            self._watch.heard(process, now)
+        self._heard(process, now)
         if kind == BYE:
             self._watch.signed_off(process)
         if kind in (BEAT, BYE):
@@ -258,6 +266,6 @@ class Server(Peers, LineServer):
                 self._said = message
                 self._watch = self._watch_of(self._decisions.attempt)
                 for member in self.members:
-                    self._watch.heard(member, time.monotonic())
+                    self._heard(member, time.monotonic())
             self.standing.take(message)
             self.send_all(messages.to_line(message))
