@@ -29,6 +29,19 @@ LONGEST_STOP_SECONDS = 30.0
 """After its grace period a pod is gone, unless its node is."""
 
 
+def namespace_deleted(observed: Observed, settings: Settings) -> Verdict | None:
+    """The namespace is being deleted, and waits for pods that Jobs keep: without the JobSet they go."""
+    if not observed.is_namespace_deleted:
+        return None
+    assert observed.jobset is not None  # the chain has dealt with that
+    return stopping(
+        observed,
+        settings,
+        "the namespace is being deleted",
+        step=None if observed.jobset.being_deleted else Step.DELETE,
+    )
+
+
 def suspended(observed: Observed, settings: Settings) -> Verdict | None:
     """The JobSet is suspended, or should be. With a queue, Kueue owns this, and suspends or resumes it."""
     assert observed.jobset is not None  # the chain has dealt with that
