@@ -16,7 +16,6 @@ from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Actio
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
-from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, Type, condition, ended, sentence
 from tpujob_resource.models.restart_causes import Cause
@@ -216,7 +215,9 @@ def _is_replacing(observed: Observed, attempt: int) -> bool:
     # A launcher that names such a code as its program's own ended with another one, which all others follow.
     is_own = any(program_code(end.message) == end.exit_code for end in lost)
     codes = {end.exit_code for end in lost}
-    return replaces_pods(observed.job) and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
+    # As `failure_policy.replaces_pods`, of what is there: the spec of a running job may have come to be refused.
+    replaces_pods = observed.spec.in_place_restarts > 0 and observed.jobset is not None and observed.jobset.hosts > 1
+    return replaces_pods and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
 
 
 def _until_explained(observed: Observed, attempt: int) -> Verdict | None:
