@@ -170,15 +170,11 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
 
 
 @pytest.mark.usefixtures("operator")
-@pytest.mark.parametrize("is_suspended", [False, True])
-def test_namespace_of_a_job_that_replaces_pods_can_be_deleted(jobs: Jobs, is_suspended: bool) -> None:
+def test_namespace_of_a_job_that_replaces_pods_can_be_deleted(jobs: Jobs) -> None:
     """The Job controller keeps each deleted pod until its index has another one, which no such namespace gets."""
     jobs.create("llama", inPlaceRestarts=5)
     there = jobs.run("llama", bound=True)
     jobs.wait_phase("llama", "Running")
-    if is_suspended:
-        jobs.patch("llama", suspend=True)
-        wait_for("the pods to be asked", lambda: all("deletionTimestamp" in p["metadata"] for p in others(jobs, set())))
     jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}")
     for pod in there:
         jobs.end_deleted(pod, exit_code=143)
