@@ -149,7 +149,7 @@ def test_rights_stay_in_the_watched_namespaces():
     roles = [role for role in of_kind("Role", values) if role["metadata"]["name"] != NAME]
     assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
     # They have no namespace; the operator is told not to look for them.
-    of_the_cluster = ("customresourcedefinitions", "nodes", "clusterqueues", "priorityclasses")
+    of_the_cluster = ("customresourcedefinitions", "namespaces", "nodes", "clusterqueues", "priorityclasses")
     for role in roles:
         assert granted(role) == {right for right in CALLED if right[1] not in of_the_cluster}
     for binding in of_kind("RoleBinding", values):

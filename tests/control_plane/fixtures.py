@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools.localcluster import binaries
-from tools.localcluster.api import Api
+from tools.localcluster.api import Api, ApiError
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 from tools.localcluster.toolchain import ToolBuildError, ToolsUnavailable
@@ -74,4 +74,8 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
     name = f"{readable[: NAMESPACE_NAME_LENGTH - len(suffix) - 1].strip('-')}-{suffix}"
     control_plane.create_namespace(name)
     yield name
-    control_plane.api.delete(f"/api/v1/namespaces/{name}")
+    try:
+        control_plane.api.delete(f"/api/v1/namespaces/{name}")
+    except ApiError as error:
+        if error.status != 404:  # a test may have deleted it
+            raise

@@ -279,6 +279,7 @@ SELDOM = {
     ("update", "tpujob.dev", "tputrainingjobs/finalizers"),
     ("patch", "networking.k8s.io", "networkpolicies"),  # after somebody else has changed ours
     ("get", "networking.k8s.io", "networkpolicies"),  # of a job that has its JobSet already: test_one_namespace
+    ("get", "", "namespaces"),  # where pods are replaced alone: test_in_place
     ("list", "", "nodes"),  # where slices may be missing: test_slice_count
     ("create", "kueue.x-k8s.io", "workloads"),  # of a job of MultiKueue's: test_multikueue
     ("delete", "kueue.x-k8s.io", "workloads"),  # the same

@@ -169,6 +169,22 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
     assert (status["restarts"], status["crashes"], status["disruptions"]) == (3, 1, 1)
 
 
+@pytest.mark.usefixtures("operator")
+def test_namespace_of_a_job_that_replaces_pods_can_be_deleted(jobs: Jobs) -> None:
+    """The Job controller keeps each deleted pod until its index has another one, which no such namespace gets."""
+    jobs.create("llama", inPlaceRestarts=5)
+    there = jobs.run("llama", bound=True)
+    jobs.wait_phase("llama", "Running")
+    jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}")
+    for pod in there:
+        jobs.end_deleted(pod, exit_code=143)
+
+    def is_gone() -> bool:
+        return all(each["metadata"]["name"] != jobs.namespace for each in jobs.api.items("/api/v1/namespaces"))
+
+    wait_for("the namespace to be gone", is_gone, timeout_seconds=60)
+
+
 def another_pod(jobs: Jobs, *, other_than: list[Object]) -> Object:
     """The one pod of the job that is none of these."""
     known = {pod["metadata"]["uid"] for pod in other_than}

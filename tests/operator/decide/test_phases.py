@@ -290,6 +290,21 @@ def test_only_a_pod_that_alone_is_lost_is_said_to_be_replaced(end: Ended, reason
     assert condition(decide(seen, SETTINGS).status.as_stored(), Type.RUNNING) == ("False", reason)
 
 
+def test_a_job_whose_spec_is_refused_since_an_upgrade_is_restarted_all_the_same() -> None:
+    manifest = job(status=recorded(), inPlaceRestarts=2, accelerator="of-before")
+    seen = observed(manifest, jobset=jobset(), hosts=(host(0),), ended=(ended(1, 1),))
+    assert decide(seen, SETTINGS).status.phase == "Restarting"
+
+
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_jobset_goes_where_its_namespace_waits_for_pods_that_its_jobs_keep(is_suspended: bool) -> None:
+    there = jobset(suspended=is_suspended)
+    seen = observed(job(status=recorded(), suspend=is_suspended), jobset=there, is_namespace_deleted=True)
+    decision = decide(seen, SETTINGS)
+    assert (decision.status.phase, decision.step) == ("Stopping", Step.DELETE)
+    assert decide(replace(seen, jobset=replace(there, being_deleted=True)), SETTINGS).step is None
+
+
 def test_missing_worker_is_no_new_start() -> None:
     status = recorded(startTime=format_time(NOW))
     seen = observed(job(status=status, workers=2, accelerator="cpu:1x1"), jobset=jobset(), hosts=(host(0),))

@@ -223,6 +223,9 @@ class Answers:
     async def list_pending_workloads(self, *_: str, **__: int) -> list[Object] | None:
         return cast("list[Object] | None", self._found["pending"])
 
+    async def get_namespace(self, name: str) -> Object | None:
+        return {"metadata": {"name": name}}
+
     async def get_node(self, *_: str) -> Object | None:
         return cast("Object | None", self._found["node"])
 

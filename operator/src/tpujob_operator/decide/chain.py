@@ -62,6 +62,8 @@ CHAIN: tuple[Check, ...] = (
     completion.restart_limit_exceeded,
     completion.unexplained_limit_exceeded,
     completion.deadline_exceeded,
+    # Before all that waits, or makes another incarnation.
+    running.namespace_deleted,
     # Before the pause, which then holds for the JobSet of the next incarnation.
     node_avoidance.node_avoided,
     # Before what would resume the JobSet.

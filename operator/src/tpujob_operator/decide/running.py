@@ -16,7 +16,6 @@ from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Actio
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
-from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, Type, condition, ended, sentence
 from tpujob_resource.models.restart_causes import Cause
@@ -27,6 +26,19 @@ EXPLANATION_SECONDS = 5.0
 """After an end without a known cause, before status reports it as one."""
 LONGEST_STOP_SECONDS = 30.0
 """After its grace period a pod is gone, unless its node is."""
+
+
+def namespace_deleted(observed: Observed, settings: Settings) -> Verdict | None:
+    """The namespace is being deleted, and waits for pods that Jobs keep: without the JobSet they go."""
+    if not observed.is_namespace_deleted:
+        return None
+    assert observed.jobset is not None  # the chain has dealt with that
+    return stopping(
+        observed,
+        settings,
+        "the namespace is being deleted",
+        step=None if observed.jobset.being_deleted else Step.DELETE,
+    )
 
 
 def suspended(observed: Observed, settings: Settings) -> Verdict | None:
@@ -203,7 +215,9 @@ def _is_replacing(observed: Observed, attempt: int) -> bool:
     # A launcher that names such a code as its program's own ended with another one, which all others follow.
     is_own = any(program_code(end.message) == end.exit_code for end in lost)
     codes = {end.exit_code for end in lost}
-    return replaces_pods(observed.job) and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
+    # As `failure_policy.replaces_pods`, of what is there: the spec of a running job may have come to be refused.
+    replaces_pods = observed.spec.in_place_restarts > 0 and observed.jobset is not None and observed.jobset.hosts > 1
+    return replaces_pods and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
 
 
 def _until_explained(observed: Observed, attempt: int) -> Verdict | None:

@@ -30,6 +30,7 @@ PODS = ("/api/v1", "pods")
 EVENTS = ("/api/v1", "events")
 LEASES = ("/apis/coordination.k8s.io/v1", "leases")
 NODES = ("/api/v1", "nodes")
+NAMESPACES = ("/api/v1", "namespaces")
 WORKER_JOBS = ("/apis/batch/v1", "jobs")
 SERVICES = ("/api/v1", "services")
 WORKLOADS = tuple(
@@ -131,6 +132,10 @@ class Storage:
         """The warning events about one object."""
         selector = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
         return [item async for item in self._list(EVENTS, namespace, {"fieldSelector": selector})]
+
+    async def get_namespace(self, name: str) -> Object | None:
+        """The Namespace, or None."""
+        return await self._get(NAMESPACES, None, name)
 
     async def get_node(self, name: str) -> Object | None:
         """The node, or None."""

@@ -149,8 +149,21 @@ class Gatherer:
             in_place=in_place,
             free_slices=await self._more_slices(key, job, state, hosts),
             network_policy=await self._network_policy(key, job, state),
+            is_namespace_deleted=await self._is_namespace_deleted(key, job, pods),
             now=self._clock(),
         )
+
+    async def _is_namespace_deleted(self, key: Key, job: StoredJob, pods: Sequence[PodState]) -> bool:
+        """Whether the namespace waits for pods that have ended and wait for others; in it none can be made.
+
+        Jobs with `backoffLimitPerIndex` keep such pods (kubernetes/kubernetes:pkg/controller/job/backoff_utils.go).
+        """
+        keeps_pods = job.spec.workers is not None or job.spec.in_place_restarts > 0
+        is_held = any(pod.being_deleted and not pod.is_left for pod in pods)
+        if not keeps_pods or not is_held or self._settings.watch_namespaces:
+            return False
+        namespace = await self._storage.get_namespace(key[0])
+        return namespace is not None and "deletionTimestamp" in namespace["metadata"]
 
     async def _suspects(
         self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]

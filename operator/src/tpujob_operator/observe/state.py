@@ -275,6 +275,8 @@ class Observed(StoredJob):
     """Name of the Service by which hosts would find each other, where it was not made for this JobSet."""
     network_policy: PolicyState | None = None
     """The NetworkPolicy of the job's pods; None when it was not looked at."""
+    is_namespace_deleted: bool = False
+    """Whether pods that have ended keep their namespace from being deleted."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @cached_property
