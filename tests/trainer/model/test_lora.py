@@ -102,7 +102,7 @@ def test_gradients_of_adapters_travel_between_replicas_in_float32(platform: str,
     shape = dataclasses.replace(SMALL, **KINDS["experts"], compute_dtype="bfloat16")
     model = LoraModel(shape, build_mesh(slices=2), LoraConfig(rank=3, targets=("gate", "up", "down")))
     device = types.SimpleNamespace(platform=platform)
-    model.mesh = types.SimpleNamespace(devices=np.array([device]))  # type: ignore[assignment]
+    model.mesh = types.SimpleNamespace(devices=np.array([device]))
     found = jax.eval_shape(model.travelling, model.abstract_weights)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(found.pop(LORA))} == {"float32"}
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(found)} == {"float32", of_matrices}
