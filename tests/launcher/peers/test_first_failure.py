@@ -15,30 +15,30 @@ from tools.localcluster.waiting import wait_for
 
 HOSTS = 2
 PROGRAM = """
-import os, pathlib, signal, sys, time
+import os, pathlib, signal, sys
 here = pathlib.Path(os.environ["FOLDER"])
 {before}
 (here / os.environ["TPUJOB_HOST"]).write_text(str(os.getpid()))
-while not (here / "go").exists():
-    time.sleep(0.01)
+(here / ("go-" + os.environ["TPUJOB_HOST"])).read_bytes()
 if os.environ["TPUJOB_HOST"] == "1":
     {failure}
-while {goes_on}:
-    time.sleep(0.01)
-sys.exit(77)
+while True:
+    {meanwhile}
 """
 Start = Callable[..., list[Launched]]
 
 
 @pytest.fixture
 def start(launch: Launch, tmp_path: Path) -> Start:
-    def started(failure: str = "pass", before: str = "", goes_on: str = "True") -> list[Launched]:
+    def started(failure: str = "pass", before: str = "", meanwhile: str = "signal.pause()") -> list[Launched]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = int(free.getsockname()[1])
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_LAUNCHER_PORT": str(port), "TPUJOB_COORDINATOR": "127.0.0.1:1", "FOLDER": str(tmp_path)}
-        program = PROGRAM.format(failure=failure, before=before, goes_on=goes_on)
+        program = PROGRAM.format(failure=failure, before=before, meanwhile=meanwhile)
+        for host in range(HOSTS):
+            os.mkfifo(tmp_path / f"go-{host}")
         found = [
             launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, "TPUJOB_HOST": str(host)})
             for host in range(HOSTS)
@@ -46,7 +46,8 @@ def start(launch: Launch, tmp_path: Path) -> Start:
         for host in range(HOSTS):
             wait_for(f"host {host}", (tmp_path / f"{host}").exists)
         found[1].wait_until_said("meets launcher 0")
-        (tmp_path / "go").write_text("")
+        for host in range(HOSTS):
+            (tmp_path / f"go-{host}").write_bytes(b"")
         return found
 
     return started
@@ -69,9 +70,10 @@ def test_the_first_failure_is_named_by_all(start: Start, failure: str, codes: tu
     assert not any("which was first" in line for line in launched[1].message)
 
 
-def test_a_program_that_fails_a_moment_later_has_its_own_exit_code(start: Start) -> None:
-    gone = "pathlib.Path('/proc', (here / '1').read_text()).exists()"
-    launched = start("sys.exit(1)", goes_on=gone)
+def test_a_program_that_fails_a_moment_later_has_its_own_exit_code(start: Start, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    alive = "alive = open(here / 'alive', 'r' if os.environ['TPUJOB_HOST'] == '0' else 'w')"
+    launched = start("sys.exit(1)", before=alive, meanwhile="alive.read(); sys.exit(77)")
     assert [each.wait() for each in launched] == [77, 1]
 
 
