@@ -53,11 +53,13 @@ def test_archive_runs_on(python, archive, launch: Launch):
     launched.wait_until_said("ready")
     launched.send(signal.SIGTERM)
     assert launched.wait() == 75
-    assert launched.message == [
+    code, told, stopped, *printed = launched.message
+    assert (code, told) == (
         "exit code 75, asked to stop; state saved",
         "told to stop by SIGTERM, the program returned 0",
-        *launched.stdout.splitlines(),
-    ]
+    )
+    assert stopped.startswith("program stopped at ")
+    assert printed == launched.stdout.splitlines()
     assert launched.stdout.startswith("id 7\n")
     assert len(launched.stderr.splitlines()) == 1
     assert not is_alive(launched.grandchild)
