@@ -26,10 +26,10 @@ from collections import deque
 
 from tests.harness.launched import JOB
 from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS
 from tpujob_launcher.peers.messages import HELLO, HERE, STATE, Message
-from tpujob_launcher.peers.verdict import ProgressState
 from tpujob_launcher.peers.watch import BEATS
 
 TOLD_SECONDS = 60.0

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import verdict
 from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
-from tpujob_launcher.peers.verdict import ProgressState
 
 
 def name(process: int) -> str:

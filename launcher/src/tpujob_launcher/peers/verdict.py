@@ -6,61 +6,18 @@ Launcher 0 decides while it lives: it has the progress of every process, and hea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Collection, Dict, Mapping, Sequence, Tuple
+from typing import Callable, Collection, Dict, Mapping, Sequence, Tuple
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
 
 ENDING = ("failed", "stopping", "finished")
 """Phases in which processes do not go on together."""
 
-_MOST = 2.0**53
-"""Steps or seconds: numbers beyond it are nobody's progress, and no float may hold them."""
-
 Name = Callable[[int], str]
 """A process as people look for it."""
-
-
-@dataclass(frozen=True)
-class ProgressState:
-    """How far a process has come, as it says itself."""
-
-    phase: str = "starting"
-    step: int = 0
-    progress_count: int = 0
-    """Signs of progress so far: steps and changes of phase. All processes of a run go through the same ones."""
-    seconds: float = 0.0
-    """Since the last of them."""
-    where: str = ""
-    """What its main thread is doing: file, line and function."""
-    waits: bool = False
-    """Whether that is waiting for the others."""
-
-    @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> ProgressState:
-        """From the network.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        try:
-            found = cls(**values)
-        except TypeError as error:
-            raise ValueError("no progress") from error
-        numbers = (found.step, found.progress_count, found.seconds)
-        are_numbers = all(isinstance(each, (int, float)) and abs(each) < _MOST for each in numbers)
-        if not are_numbers or not isinstance(found.where, str):
-            raise ValueError("no progress")
-        return found
-
-    @property
-    def progress(self) -> Tuple[int, int]:
-        """Comparable between the processes of a run."""
-        return (self.step, self.progress_count)
-
-    def __str__(self) -> str:
-        return f"{self.phase}, after step {self.step}" + (f", at {self.where}" if self.where else "")
 
 
 def lost(processes: Collection[int], name: Name, at: float, *, silent_seconds: float = 0.0) -> End:

@@ -13,10 +13,11 @@ import math
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from tpujob_contract.process_ids import process_name
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import verdict
 from tpujob_launcher.peers.decisions import first_of
 from tpujob_launcher.peers.messages import ASKED, END, FAILED, MET, REFUSED, STALLED, End, Message, values_of
-from tpujob_launcher.peers.verdict import ENDING, Program, ProgressState
+from tpujob_launcher.peers.verdict import ENDING, Program
 
 BEATS = 5
 """Signs of life within one heartbeat limit."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from tpujob_contract.process_ids import process_name
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_trainer import errors
 
 VERSION = 1
@@ -27,25 +28,6 @@ BEATS = 5
 ANSWER_SECONDS = 1.5
 """For the launchers to say who was first."""
 READ_BYTES = 1 << 16
-
-
-@dataclasses.dataclass(frozen=True)
-class ProgressState:
-    """How far a process has come, as it says itself."""
-
-    phase: str = "starting"
-    step: int = 0
-    progress_count: int = 0
-    """Signs of progress so far: steps and changes of phase. All processes of a run go through the same ones."""
-    seconds: float = 0.0
-    """Since the last of them."""
-    where: str = ""
-    """What its main thread is doing: file, line and function."""
-    waits: bool = False
-    """Whether that is waiting for the others."""
-
-    def __str__(self) -> str:
-        return f"{self.phase}, after step {self.step}" + (f", at {self.where}" if self.where else "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Annotated, Protocol
 
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_trainer.distributed.exit import stack_traces
-from tpujob_trainer.distributed.peers import ProgressState
 from tpujob_trainer.parsing.from_mapping import Range
 
 LEAST_STEP_SECONDS = 300.0

@@ -1,0 +1,50 @@
+"""How far a process has come, as its trainer tells its launcher, and launchers each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Tuple
+
+_MOST = 2.0**53
+"""Steps or seconds: numbers beyond it are nobody's progress, and no float may hold them."""
+
+
+@dataclass(frozen=True)
+class ProgressState:
+    """How far a process has come, as it says itself."""
+
+    phase: str = "starting"
+    step: int = 0
+    progress_count: int = 0
+    """Signs of progress so far: steps and changes of phase. All processes of a run go through the same ones."""
+    seconds: float = 0.0
+    """Since the last of them."""
+    where: str = ""
+    """What its main thread is doing: file, line and function."""
+    waits: bool = False
+    """Whether that is waiting for the others."""
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> ProgressState:
+        """From the network.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            found = cls(**values)
+        except TypeError as error:
+            raise ValueError("no progress") from error
+        numbers = (found.step, found.progress_count, found.seconds)
+        are_numbers = all(isinstance(each, (int, float)) and abs(each) < _MOST for each in numbers)
+        if not are_numbers or not isinstance(found.where, str):
+            raise ValueError("no progress")
+        return found
+
+    @property
+    def progress(self) -> Tuple[int, int]:
+        """Comparable between the processes of a run."""
+        return (self.step, self.progress_count)
+
+    def __str__(self) -> str:
+        return f"{self.phase}, after step {self.step}" + (f", at {self.where}" if self.where else "")
