@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import jax
+
 from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
+from tpujob_trainer.errors import device_memory
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.tasks.build_training import build_training
 from tpujob_trainer.tasks.exporting import Exporter
@@ -32,7 +35,12 @@ def run(
     process_id = process.process_id if isinstance(process, DistributedProcess) else 0
     profiler = Profiler(process.checkpoint_dir, process_id=process_id)
     session = Session.start(process, config, stop, in_pod=in_pod, profiler=profiler)
-    code = _pretrain(session, config)
+    try:
+        code = _pretrain(session, config)
+    except jax.errors.JaxRuntimeError as error:
+        if device_memory.is_exhausted(error):
+            raise device_memory.ending(error, step=session.report.step) from error
+        raise
     session.end()
     return code
 

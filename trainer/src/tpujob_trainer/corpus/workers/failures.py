@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable
 
 from tpujob_trainer import errors
+from tpujob_trainer.errors import device_memory
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.storage import errors as storage_errors
 
@@ -48,7 +49,7 @@ def cause_of(error: BaseException) -> str:
         return "data"
     if isinstance(error, errors.ConfigurationError):
         return "configuration"
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED: Out of memory" in str(error):
+    if isinstance(error, MemoryError) or device_memory.is_exhausted(error):
         return "out of memory"
     if storage_errors.is_out_of_reach(error):
         return "storage"
