@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers upgrade
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers upgrade
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -175,14 +175,17 @@ tpu-compiler: .venv/dev .cache/libtpu/libtpu ## compile for TPUs here, without o
 	@$(UV) pip install --quiet --require-hashes --target .cache/libtpu -r .cache/libtpu.txt
 	@touch $@
 
-bench-maxtext: .venv/dev .cache/maxtext/installed .cache/libtpu/libtpu ## our step and MaxText's, compiled for TPUs side by side; CASES=llama2-7b chooses
-	$(BIN)/python -m benchmarks.maxtext_compare $(CASES)
+bench-maxtext: .venv/dev .cache/maxtext/installed .cache/libtpu/libtpu ## our step and MaxText's, compiled for TPUs side by side, into benchmarks/README.md; CASES=llama2-7b chooses
+	$(BIN)/python -m benchmarks.maxtext_compare "$(CASES)"
 
 preset-memory: .venv/dev .cache/libtpu/libtpu ## memory of each preset's step, compiled for a slice that fits it, into docs/reference/models.md; an hour
 	$(BIN)/python -m benchmarks.preset_memory --write
 
 bench-cpu: .venv/dev .cache/maxtext/installed ## training on this machine's CPU beside MaxText's, in turns, and beside its matrix products
 	$(BIN)/python -m benchmarks.step_on_cpu
+
+bench-adapters: .venv/dev ## a step that trains adapters beside one that trains every weight, on the device at hand; SIZE=1b for an accelerator
+	$(BIN)/python -m benchmarks.adapters $(SIZE)
 
 bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts, on this machine
 	$(BIN)/python -m benchmarks.checkpoint

@@ -1,0 +1,100 @@
+"""Seconds and memory of a step that trains adapters, in parts of one that trains every weight, on the device at hand.
+
+`make bench-adapters`: on a CPU with a small model; `SIZE=1b` for an accelerator. Each case is a process of its own, so
+that its peak is its own; all cases run twice, in turns, and the faster round counts.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from tpujob_trainer.config.resolve import resolve
+from tpujob_trainer.config.schema import parse_config
+from tpujob_trainer.model.custom_model import make_model
+from tpujob_trainer.model.lora_config import LoraConfig
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.run_step import make_run_step
+from tpujob_trainer.train.step import Batch, init_state
+from tpujob_trainer.train.step_flags import StepFlags
+
+SMALL = {"embedDim": 512, "mlpDim": 2048, "heads": 4, "kvHeads": 4, "layers": 2, "vocabSize": 2048}
+LARGE = {"embedDim": 2048, "mlpDim": 8192, "heads": 16, "kvHeads": 8, "layers": 16, "vocabSize": 32000}
+SIZES: dict[str, tuple[dict[str, Any], int, int, int]] = {"small": (SMALL, 2, 512, 5), "1b": (LARGE, 8, 1024, 20)}
+"""Model, rows, tokens of a row, steps that are timed."""
+ALL = ("query", "key", "value", "out", "gate", "up", "down")
+TARGETS: dict[str, tuple[Any, ...]] = {"every weight": (), "all matrices": ALL, "query and value": ("query", "value")}
+REMAT = ("none", "full")
+ROUNDS = 2
+
+
+def step_figures(size: str, remat: str, targets: tuple[Any, ...]) -> dict[str, float | None]:
+    """Median seconds of a step, and the device's peak in GB, where it tells."""
+    model_block, rows, length, steps = SIZES[size]
+    block: dict[str, Any] = {
+        "model": {**model_block, "remat": remat},
+        "data": {"path": "unused", "tokenizer": "unused"},
+        "steps": 1000,
+        "batchSize": rows,
+        "sequenceLength": length,
+    }
+    device = jax.local_devices()[0]
+    run = resolve(parse_config(block), num_devices=1, vocabulary=2, platform=device.platform)
+    lora = LoraConfig(rank=16, targets=targets) if targets else None
+    model = make_model(run.model, build_mesh(slices=1, shape=run.mesh, devices=[device]), lora)
+    schedule = make_schedule(run.optimizer, steps=run.steps)
+    optimizer = make_optimizer(run.optimizer, schedule, has_adapters=lora is not None)
+    step = make_run_step(run, model, optimizer, schedule)
+    state = init_state(model, optimizer, 0)
+    ids = np.random.default_rng(0).integers(0, run.model.vocab_size, (rows, length + 1), dtype=np.int32)
+    batch = Batch(
+        inputs=ids[:, :-1],
+        targets=ids[:, 1:],
+        segment_ids=np.ones((rows, length), np.int32),
+        positions=np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
+        loss_mask=np.ones((rows, length), bool),
+        signals=np.tile(StepFlags().pack(), (rows, 1)),
+    )
+    seconds = []
+    for _ in range(steps + 2):  # the first compiles, the second still fills caches
+        began = time.monotonic()
+        state, metrics = step(state, batch)
+        float(metrics.loss)
+        jax.block_until_ready(state)
+        seconds.append(time.monotonic() - began)
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use")
+    return {"seconds": statistics.median(seconds[2:]), "peak": peak and peak / 1e9}
+
+
+def main() -> None:
+    """Prints the table."""
+    size = sys.argv[1] if len(sys.argv) > 1 else "small"
+    cases = [(remat, what) for remat in REMAT for what in TARGETS]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {case: [] for case in cases}
+    for _ in range(ROUNDS):
+        for case in cases:
+            program = [sys.executable, "-m", "benchmarks.adapters", size, *case]
+            text = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
+            found[case].append(json.loads(text.splitlines()[-1]))
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {size}")
+    print("| rematerialisation | trained | ms a step | in parts | peak GB |\n|---|---|---|---|---|")
+    for remat, what in cases:
+        best = min(found[remat, what], key=lambda each: each["seconds"])
+        full = min(each["seconds"] for each in found[remat, "every weight"])
+        peak = f"{best['peak']:.2f}" if best["peak"] else "not told"
+        print(f"| {remat} | {what} | {best['seconds'] * 1000:.1f} | {best['seconds'] / full:.2f} | {peak} |")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        print(json.dumps(step_figures(sys.argv[1], sys.argv[2], TARGETS[sys.argv[3]])))
+    else:
+        main()
