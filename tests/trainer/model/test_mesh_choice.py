@@ -113,7 +113,7 @@ def test_what_does_not_divide_is_left_to_data(devices: int, fsdp: int, data: int
     [
         pytest.param("llama3-70b", "v5p", 128, 1, (1, 1, 64, 1, 1, 2), id="much memory"),
         pytest.param("llama3-70b", "v6e", 256, 1, (1, 1, 256, 1, 1, 1), id="no memory for wider shards"),
-        pytest.param("llama3-8b", "v5p", 64, 1, (1, 16, 2, 1, 1, 2), id="a small model"),
+        pytest.param("llama3-8b", "v5p", 64, 1, (1, 1, 64, 1, 1, 1), id="a small model"),
         pytest.param("llama3-8b", "v5e", 128, 2, (2, 1, 64, 1, 1, 1), id="gathers that do not wait"),
         pytest.param("llama3-8b", "v5p", 32, 1, (1, 1, 32, 1, 1, 1), id="a small slice"),
         pytest.param("mixtral-8x7b", "v5p", 32, 1, (1, 1, 4, 8, 1, 1), id="experts"),
@@ -137,39 +137,67 @@ def test_a_large_slice_has_the_mesh_that_waits_least(
 def test_a_mesh_that_waits_least_says_how_much() -> None:
     run: dict[str, Any] = {"devices": 128, "slices": 1, "batch_size": 128, "sequence_length": 8192}
     found = choose_mesh(MeshConfig(), resolved("llama3-70b"), **run, chip=CHIPS["v5p"])
-    assert found.reason == "fsdp 64, tensor 2: a step waits for about 377 GB, 543 with fsdp 128"
+    assert found.reason == "fsdp 64, tensor 2: a step waits for about 310 GB, 408 with fsdp 128"
 
 
 COMPILED = {
-    "llama3-70b, fsdp 128": ("llama3-70b", MeshShape(fsdp=128), 548, 28.2),
+    "llama3-70b, fsdp 128": ("llama3-70b", MeshShape(fsdp=128), None, 28.2),
     "llama3-70b, data 2, fsdp 64": ("llama3-70b", MeshShape(data=2, fsdp=64), 543, 36.9),
-    "llama3-70b, fsdp 64, tensor 2": ("llama3-70b", MeshShape(fsdp=64, tensor=2), 380, 36.4),
+    "llama3-70b, fsdp 64, tensor 2": ("llama3-70b", MeshShape(fsdp=64, tensor=2), 315, 36.7),
     "llama3-70b, fsdp 32, tensor 4": ("llama3-70b", MeshShape(fsdp=32, tensor=4), 427, 58.5),
     "mixtral-8x7b, fsdp 32": ("mixtral-8x7b", MeshShape(fsdp=32), 358, 32.4),
     "mixtral-8x7b, fsdp 4, expert 8": ("mixtral-8x7b", MeshShape(fsdp=4, expert=8), 118, 41.9),
     "mixtral-8x7b, fsdp 8, expert 4": ("mixtral-8x7b", MeshShape(fsdp=8, expert=4), 120, 34.5),
     "mixtral-8x22b, fsdp 8, expert 8": ("mixtral-8x22b", MeshShape(fsdp=8, expert=8), 376, 61.3),
-    "llama3.1-405b, fsdp 256": ("llama3.1-405b", MeshShape(fsdp=256), 3210, 80.1),
+    "llama3.1-405b, fsdp 256": ("llama3.1-405b", MeshShape(fsdp=256), None, 80.1),
 }
-"""GB that a device sends, and its peak, of steps compiled for v5p by libtpu 0.0.50.1, 8,192 positions a device."""
+"""GB that a device sends, and its peak, of steps compiled for v5p by libtpu 0.0.50.1, 8,192 positions a device.
+
+None: compiled before gradients were scattered side by side.
+"""
 
 
 @pytest.mark.parametrize(("preset", "mesh", "sent", "peak"), COMPILED.values(), ids=COMPILED)
-def test_arithmetic_is_near_the_compiled_step(preset: str, mesh: MeshShape, sent: float, peak: float) -> None:
+def test_arithmetic_is_near_the_compiled_step(preset: str, mesh: MeshShape, sent: float | None, peak: float) -> None:
     """Bytes within a tenth; memory from a twentieth below to a fifth above."""
     found = mesh_cost(resolved(preset), mesh, CHIPS["v5p"], rows=math.prod(mesh.sizes), length=8192)
-    assert found.sent / 1e9 == pytest.approx(sent, rel=0.1)
+    assert sent is None or found.sent / 1e9 == pytest.approx(sent, rel=0.1)
     assert 0.95 * peak < found.peak / 1e9 < 1.2 * peak
 
 
 def test_gathers_wait_where_the_compiler_does_not_hide_them() -> None:
-    costs = {
-        name: mesh_cost(resolved("llama3-8b"), MeshShape(fsdp=16), CHIPS[name], rows=16, length=8192)
-        for name in ("v5e", "v6e")
-    }
+    mesh = MeshShape(data=2, fsdp=16)
+    costs = {name: mesh_cost(resolved("llama3-8b"), mesh, CHIPS[name], rows=32, length=8192) for name in ("v5e", "v6e")}
     assert costs["v6e"].waiting == costs["v6e"].sent == costs["v5e"].sent
-    # Gradients, which have the bytes of one of the two gathers.
-    assert costs["v5e"].waiting == pytest.approx(costs["v5e"].sent / 3)
+    # Whole sums of gradients over both axes, which have the bytes of the two gathers.
+    assert costs["v5e"].waiting == pytest.approx(costs["v5e"].sent / 2, rel=0.02)
+
+
+def test_rings_leave_only_the_gathers_of_attention_waiting() -> None:
+    """All devices of a small slice are fsdp; v6e makes no rings of attention's matrices, v5p one of two."""
+    shape = resolved("llama3-8b")
+    attention = 2 * shape.layers * shape.embed_dim * (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim * 15 / 16
+    waiting = {
+        name: mesh_cost(shape, MeshShape(fsdp=16), CHIPS[name], rows=16, length=8192).waiting
+        for name in ("v5e", "v5p", "v6e")
+    }
+    assert waiting == {
+        "v5e": 0,
+        "v5p": pytest.approx(attention, rel=0.01),
+        "v6e": pytest.approx(2 * attention, rel=0.01),
+    }
+
+
+def test_parts_of_a_batch_gather_and_scatter_each_and_replicas_sum_once() -> None:
+    shape = resolved("llama3-8b")
+
+    def sent(mesh: MeshShape, parts: int) -> float:
+        return mesh_cost(shape, mesh, CHIPS["v5p"], rows=64, length=1024, parts=parts).sent
+
+    one, two = MeshShape(fsdp=16), MeshShape(data=2, fsdp=16)
+    assert sent(one, 4) == 4 * sent(one, 1)
+    dense = 2 * (shape.num_parameters - shape.vocabulary_parameters)
+    assert sent(two, 2) - 2 * sent(one, 1) == pytest.approx(dense / 16, rel=0.01)
 
 
 def test_without_recomputation_activations_are_summed_four_times() -> None:

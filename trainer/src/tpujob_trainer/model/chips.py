@@ -33,8 +33,16 @@ class Chip:
     """Types of `model.quantization` that are multiplied faster than bfloat16, and how many times."""
     hides_gathers: bool = False
     """Whether the compiler lets gathers of weights run beside arithmetic (libtpu 0.0.50.1)."""
+    makes_rings: bool = False
+    """Whether it multiplies parts of a divided matrix while others travel, where gathers would wait
+    (libtpu 0.0.50.1)."""
     options: tuple[tuple[str, str], ...] = ()
     """What `get_topology_desc` needs to count devices as the machines do."""
+
+    @property
+    def operations_per_byte(self) -> float:
+        """Of bfloat16 for each byte of memory, from which a product takes as long as its arithmetic."""
+        return self.flops / self.hbm_bytes_per_second
 
     def arithmetic_share(self, quantization: str | None) -> float:
         """Least time of a step's products with `model.quantization`, over that without: two of three are narrow."""
@@ -63,6 +71,7 @@ CHIPS = {
     ),
     "v5p": Chip(
         topology="v5p",
+        makes_rings=True,
         narrow_rates={"int8": 2.0},
         kinds=("TPU v5", "TPU v5p"),
         flops=459e12,
@@ -72,6 +81,7 @@ CHIPS = {
     ),
     "v6e": Chip(
         topology="v6e",
+        makes_rings=True,
         narrow_rates={"int8": 2.0},
         kinds=("TPU v6 lite",),
         flops=918e12,

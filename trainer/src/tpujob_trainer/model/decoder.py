@@ -26,6 +26,7 @@ from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
 from tpujob_trainer.model.initial import INIT_STD, weight
 from tpujob_trainer.model.layers import Layer, Past, bound
+from tpujob_trainer.model.mesh.rings import rings_of
 from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.partitioning import (
     POSITIONS,
@@ -35,7 +36,9 @@ from tpujob_trainer.model.partitioning import (
     lying,
     weight_spec,
 )
+from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.remat import policy
+from tpujob_trainer.model.ring_product import widen_over
 from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 
 Weights = dict[str, Any]
@@ -116,8 +119,9 @@ class Model:
         self._take_axes()
 
     def _take_axes(self) -> None:
-        self.specs: Weights = self._of_axes(weight_spec)
-        self.gathered_specs: Weights = self._of_axes(gathered_spec)
+        self._rings = rings_of(self.mesh, self.shape)
+        self.specs: Weights = self._of_axes(lambda axes: weight_spec(axes, self._rings))
+        self.gathered_specs: Weights = self._of_axes(lambda axes: gathered_spec(axes, self._rings))
         self.shardings: Weights = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs)
 
     def init(self, seed: int) -> Weights:
@@ -167,13 +171,14 @@ class Model:
     ) -> tuple[jax.Array, jax.Array, RouterLosses | None]:
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
         dispatch = mix_over(self.mesh)
+        widen = widen_over(self.mesh) if self._rings.mlp and self.shape.remat == "full" else product
         counts = segment_ids.ravel() > 0
 
         def through(stack: Stack, gather_layer: Callable[[Weights], Weights]) -> Callable[..., Any]:
             def layer(x: jax.Array, each: tuple[Weights, LayerKind, Adapters]) -> tuple[jax.Array, RouterLosses | None]:
                 parts, kind, adapters = each
                 module = bound(self._layers[stack.name], gather_layer(parts))
-                x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters)
+                x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters, widen)
                 is_told = with_router and routing is not None
                 return self._constrained(x), router_losses(routing, counts) if is_told else None
 

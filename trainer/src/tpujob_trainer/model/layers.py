@@ -124,10 +124,12 @@ class MLP(nnx.Module):
         self.down = weight(rngs, residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
         self.activation, self.quantization = shape.activation, shape.quantization
 
-    def __call__(self, x: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
-        """What is added to the residual stream `x` `[B, S, D]`."""
-        gate = product("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
-        up = product("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
+    def __call__(
+        self, x: jax.Array, adapters: Adapters = adapter_product.NONE, widen: Callable[..., jax.Array] = product
+    ) -> jax.Array:
+        """What is added to the residual stream `x` `[B, S, D]`; `widen` has the signature of `product`."""
+        gate = widen("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
+        up = widen("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
         gate, up = named("mlp", (gate, up))
         hidden = ACTIVATIONS[self.activation](gate) * up
         return product("BSF,FD->BSD", hidden, self.down[...], self.quantization, adapters.get("down"))
@@ -226,12 +228,13 @@ class Layer(nnx.Module):
         is_global: jax.Array | bool = True,
         dispatch: Callable[..., jax.Array] = mix,
         adapters: Adapters = adapter_product.NONE,
+        widen: Callable[..., jax.Array] = product,
     ) -> tuple[jax.Array, Past, Routing | None]:
         """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
         x = named("input", x)
         query, key, value = named("qkv", self._projected(x, angles, adapters))
         x = self._attended(x, attend(query, key, value, is_global, self.attention.scores_of_nothing), adapters)
-        added, routing = self._mlp_output(x, dispatch, adapters)
+        added, routing = self._mlp_output(x, dispatch, adapters, widen)
         return x + added, Past(key, value), routing
 
     def next(
@@ -282,13 +285,17 @@ class Layer(nnx.Module):
         return self.post_attention_norm(added) if self.has_post_norms else added
 
     def _mlp_output(
-        self, x: jax.Array, dispatch: Callable[..., jax.Array], adapters: Adapters = adapter_product.NONE
+        self,
+        x: jax.Array,
+        dispatch: Callable[..., jax.Array],
+        adapters: Adapters = adapter_product.NONE,
+        widen: Callable[..., jax.Array] = product,
     ) -> tuple[jax.Array, Routing | None]:
         normed = self.mlp_norm(x) if self.has_pre_norms else x
         if self.has_experts:
             added, routing = self.experts(normed, dispatch, adapters)
         else:
-            added, routing = self.mlp(normed, adapters), None
+            added, routing = self.mlp(normed, adapters, widen), None
         return self.post_mlp_norm(added) if self.has_post_norms else added, routing
 
 

@@ -5,6 +5,9 @@
   also over the axes of their own. Vectors are whole on each device.
 - A layer's matrices are gathered when the layer is computed, in the type of computation; their gradients are
   scattered at the same place (Zhao and others 2023, PyTorch FSDP).
+- On chips whose compiler makes rings of products (`Rings`) some matrices are left divided: their parts travel from
+  device to device while each is multiplied by those that are there. Those of a feed-forward block then have `mlp`
+  divided in the place of `embed`.
 
 Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts, one, pair, rank. A matrix without
 `embed` has `rank` divided in its place.
@@ -12,6 +15,7 @@ Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, ex
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,20 +54,35 @@ REPLICATED = PartitionSpec()
 _OWN_AXES = {"heads": TENSOR, "kv_heads": TENSOR, "mlp": TENSOR, "experts": EXPERT}
 
 
-def weight_spec(axes: tuple[str, ...]) -> PartitionSpec:
+@dataclasses.dataclass(frozen=True)
+class Rings:
+    """Matrices of a layer that products see as they are kept."""
+
+    mlp: bool = False
+    """Those of a feed-forward block."""
+    attention: bool = False
+
+
+NO_RINGS = Rings()
+
+
+def weight_spec(axes: tuple[str, ...], rings: Rings = NO_RINGS) -> PartitionSpec:
     """How a weight is kept, from the names of its dimensions."""
-    return _spec(axes, is_gathered=False)
+    return _spec(axes, rings, is_gathered=False)
 
 
-def gathered_spec(axes: tuple[str, ...]) -> PartitionSpec:
-    """How a layer sees it: divided over the axes of its own dimensions only."""
-    return _spec(axes, is_gathered=True)
+def gathered_spec(axes: tuple[str, ...], rings: Rings = NO_RINGS) -> PartitionSpec:
+    """How a layer sees it: divided over the axes of its own dimensions only, or as it is kept."""
+    is_of_ring = (rings.mlp and "mlp" in axes) or (rings.attention and {*axes} & {"heads", "kv_heads"})
+    return _spec(axes, rings, is_gathered=not is_of_ring)
 
 
-def _spec(axes: tuple[str, ...], *, is_gathered: bool) -> PartitionSpec:
+def _spec(axes: tuple[str, ...], rings: Rings, *, is_gathered: bool) -> PartitionSpec:
     divided = "embed" if "embed" in axes else "rank"
     if divided not in axes or len([axis for axis in axes if axis != "layers"]) == 1:
         return REPLICATED
+    if rings.mlp and "mlp" in axes:
+        return PartitionSpec(*(WEIGHT_AXES if axis == "mlp" and not is_gathered else None for axis in axes))
     own = [_OWN_AXES.get(axis) for axis in axes]
     rest = tuple(axis for axis in WEIGHT_AXES if axis not in own)
     return PartitionSpec(

@@ -3,8 +3,12 @@
 The counts are those of the programs that libtpu 0.0.50.1 makes of our step with `remat: full` (`make bench-maxtext`):
 
 - A layer's weights are gathered in bfloat16 for the forward and for the backward pass.
-- Gradients are scattered where shards are wider than 128 lanes, and summed whole elsewhere and for experts: twice the
-  bytes.
+- Gradients are scattered where shards are wider than 128 lanes, and side by side over 64 devices of `fsdp` and more
+  (`partitioning.scattered_by_side`); elsewhere, and for experts, they are summed whole: twice the bytes.
+- Where all of fewer devices are `fsdp`, gradients are scattered beside arithmetic, and some matrices travel while they
+  are multiplied (`rings`).
+- A batch in parts gathers and scatters for each of them; replicas sum their shards once. A part of several replicas is
+  not scattered side by side.
 - With `tensor`, what attention and the block of a layer add is summed over that axis, five times with recomputation.
 - With `expert`, the tokens of all devices of that axis are gathered, and results scattered, five times as well, in
   layers that have experts.
@@ -17,8 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpujob_trainer.model.chips import Chip
+from tpujob_trainer.model.chips import SCATTERED_AT_ONCE, Chip
+from tpujob_trainer.model.mesh.rings import rings_on, scatters_beside
 from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.partitioning import AXES, Rings
 from tpujob_trainer.model.shape import ModelShape
 
 LANES = 128
@@ -31,7 +37,7 @@ GATHERED_COPIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class MeshCost:
-    """Bytes of one device, for rows that pass through the mesh at once."""
+    """Bytes of one device, for a step."""
 
     sent: float
     """On the links of its slice, if each exchange goes round a ring."""
@@ -40,7 +46,7 @@ class MeshCost:
     peak: float
 
 
-def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, length: int) -> MeshCost:
+def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, length: int, parts: int = 1) -> MeshCost:
     """What a mesh without `context` costs.
 
     Args:
@@ -49,6 +55,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
         chip: of each device.
         rows: of a batch, on all devices, that pass through the mesh at once.
         length: positions of a row.
+        parts: of a batch, each of so many rows, that pass one after the other.
     """
     with_experts = model.layers - model.dense_layers if model.experts else 0
     of_experts = with_experts * 3 * model.embed_dim * model.mlp_dim * model.experts if model.experts else 0
@@ -59,13 +66,12 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     dense_shards = mesh.fsdp * mesh.expert
     dense_whole, experts_whole = 2 * dense / mesh.tensor, 2 * of_experts / mesh.tensor / mesh.expert
     gathers = 2 * (dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp))
-    is_scattered = mesh.data == 1 and model.embed_dim // dense_shards > LANES
-    others = (
-        dense_whole * (1 if is_scattered else 2) * _ring(mesh.data * dense_shards)
-        + experts_whole * 2 * _ring(mesh.data * mesh.fsdp)
-        + sums * model.layers * 2 * _ring(mesh.tensor)
-        + sums * with_experts * (mesh.expert - 1)
-    )
+    gradients, once = _gradients(model, mesh, parts, dense_whole, experts_whole)
+    others = sums * model.layers * 2 * _ring(mesh.tensor) + sums * with_experts * (mesh.expert - 1)
+    sizes = dict(zip(AXES, mesh.sizes, strict=True))
+    waiting = others + (0 if scatters_beside(sizes) else gradients)
+    if not chip.hides_gathers:
+        waiting += gathers - _hidden(model, rings_on(chip, sizes, model), dense_whole) * _ring(dense_shards)
     shards = mesh.fsdp * mesh.expert * mesh.tensor
     layer = 2 * (dense / mesh.tensor + of_experts / mesh.tensor / mesh.expert) / model.layers
     peak = (
@@ -77,7 +83,35 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
         + model.layers * tokens * 2 * _kept_numbers(model, mesh)
         + tokens * 2 * _block_numbers(model, mesh)
     )
-    return MeshCost(sent=gathers + others, waiting=others + (0 if chip.hides_gathers else gathers), peak=peak)
+    return MeshCost(
+        sent=parts * (gathers + gradients + others) + once,
+        waiting=parts * waiting + once,
+        peak=peak,
+    )
+
+
+def _gradients(
+    model: ModelShape, mesh: MeshShape, parts: int, dense_whole: float, experts_whole: float
+) -> tuple[float, float]:
+    """Bytes sent for the gradients of each part of a batch, and once a step."""
+    dense_shards, replicas = mesh.fsdp * mesh.expert, mesh.slice * mesh.data
+    is_apart = parts > 1 and replicas > 1
+    is_narrow = model.embed_dim // dense_shards <= LANES
+    by_side = mesh.expert == 1 and mesh.fsdp >= SCATTERED_AT_ONCE and not is_apart
+    if is_apart:
+        once = 2 * (dense_whole / dense_shards + experts_whole / mesh.fsdp) * _ring(mesh.data)
+        each = dense_whole * (2 if is_narrow else 1) * _ring(dense_shards) + experts_whole * 2 * _ring(mesh.fsdp)
+        return each, once
+    is_scattered = mesh.data == 1 and (by_side or not is_narrow)
+    dense = dense_whole * (1 if is_scattered else 2) * _ring(mesh.data * dense_shards)
+    return dense + experts_whole * 2 * _ring(mesh.data * mesh.fsdp), 0.0
+
+
+def _hidden(model: ModelShape, rings: Rings, dense_whole: float) -> float:
+    """Of gathered weights, what travels while it is multiplied; with `remat: full` attention's is gathered again."""
+    of_mlp = 2.0 * 3 * model.layers * model.embed_dim * model.mlp_dim if rings.mlp else 0.0
+    of_attention = dense_whole - 2.0 * 3 * model.layers * model.embed_dim * model.mlp_dim
+    return 2 * of_mlp + (of_attention * (1 if model.remat == "full" else 2) if rings.attention else 0.0)
 
 
 def _ring(devices: int) -> float:

@@ -101,14 +101,14 @@ def _layout(
     parts: int,
 ) -> Layout:
     model = dataclasses.replace(run.model, remat=remat, remat_save=saved)
-    cost = mesh_cost(model, mesh, chip, rows=run.batch_size // parts, length=run.sequence_length)
+    cost = mesh_cost(model, mesh, chip, rows=run.batch_size // parts, length=run.sequence_length, parts=parts)
     tokens = run.tokens_per_step / devices
     forward = forward_flops_per_token(model, run.sequence_length, is_causal=True)
     operations = tokens * (3 * forward + _recomputed(model, forward, run.sequence_length))
     arithmetic = operations / chip.flops * chip.arithmetic_share(model.quantization)
     return Layout(
         changes=tuple(_changes(run, model, mesh, parts)),
-        seconds=arithmetic + parts * cost.waiting / chip.link_bytes_per_second,
+        seconds=arithmetic + cost.waiting / chip.link_bytes_per_second,
         peak_bytes=cost.peak,
     )
 

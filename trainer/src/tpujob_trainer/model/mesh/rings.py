@@ -1,0 +1,46 @@
+"""Which matrices travel from device to device while they are multiplied, instead of being gathered first.
+
+libtpu 0.0.50.1 makes such rings of a product with a divided matrix where all devices are `fsdp`, and not too many. A
+ring multiplies by two parts of the matrix at a time. Where the divided dimension is summed over, it then reads and
+writes all sums, in bfloat16: as many operations of each byte as a part has rows. If these are few, that takes longer
+than waiting for the gather would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jax.sharding import Mesh
+
+from tpujob_trainer.model.chips import BY_KIND, SCATTERED_AT_ONCE, Chip
+from tpujob_trainer.model.partitioning import FSDP, NO_RINGS, Rings
+from tpujob_trainer.model.shape import CustomShape, ModelShape
+
+BALANCE = 0.75
+"""What a ring needs at least of the operations for each byte at which a chip computes as fast as it reads memory."""
+
+
+def rings_of(mesh: Mesh, shape: ModelShape) -> Rings:
+    """The rings that are worth their while for a model on the devices of a mesh."""
+    return rings_on(BY_KIND.get(mesh.devices.flat[0].device_kind), mesh.shape, shape)
+
+
+def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | CustomShape) -> Rings:
+    """The same, of devices along the axes of a mesh."""
+    if chip is None or not chip.makes_rings or not scatters_beside(sizes) or isinstance(shape, CustomShape):
+        return NO_RINGS
+    devices = sizes[FSDP]
+
+    def is_wide(size: int) -> bool:
+        return size % devices == 0 and size // devices >= BALANCE * chip.operations_per_byte
+
+    return Rings(
+        mlp=not shape.experts and is_wide(shape.mlp_dim),
+        attention=not shape.latent and is_wide(shape.embed_dim),
+    )
+
+
+def scatters_beside(sizes: Mapping[str, int]) -> bool:
+    """Whether gradients are scattered by rings of the products that they come from, on v5e, v5p and v6e."""
+    is_alone = all(size == 1 for axis, size in sizes.items() if axis != FSDP)
+    return is_alone and 1 < sizes[FSDP] < SCATTERED_AT_ONCE
