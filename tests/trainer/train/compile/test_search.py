@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tpujob_trainer.model.chips import CHIPS
+from tpujob_trainer.model.mesh.cost import mesh_cost
 from tpujob_trainer.train.compile.changes import Change, Place, with_changes
 from tpujob_trainer.train.compile.search import COMPILED, FITTING, Layout, best_compiled, layouts
 
@@ -48,6 +49,11 @@ def test_each_layout_is_the_same_training_and_can_be_written(job: dict[str, Any]
             run.sequence_length,
         )
         assert other.optimizer == run.optimizer
+        rows = other.batch_size // other.gradient_accumulation
+        run_of = {"rows": rows, "length": other.sequence_length, "parts": other.gradient_accumulation}
+        # The mesh that was compared is the one that the job gets: none with `context`, by fewer rows at once.
+        assert other.mesh.context == 1
+        assert mesh_cost(other.model, other.mesh, where.chip, **run_of).peak == layout.peak_bytes
         assert (other.mesh.sizes, other.model.remat, other.model.remat_save, other.gradient_accumulation) != (
             run.mesh.sizes,
             run.model.remat,

@@ -26,6 +26,7 @@ from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
 from tpujob_trainer.model.initial import INIT_STD, weight
 from tpujob_trainer.model.layers import Layer, Past, bound
+from tpujob_trainer.model.mesh.ring_product import widen_over
 from tpujob_trainer.model.mesh.rings import rings_of
 from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.partitioning import (
@@ -38,7 +39,6 @@ from tpujob_trainer.model.partitioning import (
 )
 from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.remat import policy
-from tpujob_trainer.model.ring_product import widen_over
 from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 
 Weights = dict[str, Any]

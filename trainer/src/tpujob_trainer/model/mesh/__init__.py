@@ -1,1 +1,1 @@
-"""Meshes: how many devices each axis has, what that costs a step, and the mesh of the devices that are there."""
+"""Meshes: how many devices each axis has, what that costs a step, the mesh of the devices at hand, and its rings."""

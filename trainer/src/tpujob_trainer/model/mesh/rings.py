@@ -27,7 +27,9 @@ def rings_of(mesh: Mesh, shape: ModelShape) -> Rings:
 
 def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | CustomShape) -> Rings:
     """The same, of devices along the axes of a mesh."""
-    if chip is None or not chip.makes_rings or not scatters_beside(sizes) or isinstance(shape, CustomShape):
+    if chip is None or not chip.makes_rings or not scatters_beside(sizes):
+        return NO_RINGS
+    if isinstance(shape, CustomShape) or shape.quantization is not None:
         return NO_RINGS
     devices = sizes[FSDP]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.mesh.choice import possible_meshes
+from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh, possible_meshes
 from tpujob_trainer.model.mesh.cost import mesh_cost
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import CustomShape, ModelShape, RematName
@@ -58,8 +58,9 @@ def layouts(run: ResolvedConfig, chip: Chip, *, devices: int) -> list[Layout]:
     model = run.model
     if isinstance(model, CustomShape) or run.mesh.context > 1 or model.remat_offload:
         return []
+    chosen = _Chosen(run, chip, devices)
     found = [
-        _layout(run, chip, devices, mesh, remat, saved, parts)
+        _layout(run, chip, devices, mesh, remat, saved, parts, chosen)
         for mesh, (remat, saved) in itertools.product(_meshes(run, devices), REMAT)
         for parts in _accumulations(run.batch_size, mesh, run.gradient_accumulation)
     ]
@@ -99,6 +100,7 @@ def _layout(
     remat: str,
     saved: tuple[RematName, ...],
     parts: int,
+    chosen: _Chosen,
 ) -> Layout:
     model = dataclasses.replace(run.model, remat=remat, remat_save=saved)
     cost = mesh_cost(model, mesh, chip, rows=run.batch_size // parts, length=run.sequence_length, parts=parts)
@@ -107,7 +109,7 @@ def _layout(
     operations = tokens * (3 * forward + _recomputed(model, forward, run.sequence_length))
     arithmetic = operations / chip.flops * chip.arithmetic_share(model.quantization)
     return Layout(
-        changes=tuple(_changes(run, model, mesh, parts)),
+        changes=tuple(_changes(run, model, mesh, parts, chosen)),
         seconds=arithmetic + cost.waiting / chip.link_bytes_per_second,
         peak_bytes=cost.peak,
     )
@@ -122,8 +124,35 @@ def _recomputed(model: ModelShape, forward: int, length: int) -> int:
     return attention if model.remat == "dots" else 0
 
 
-def _changes(run: ResolvedConfig, model: ModelShape, mesh: MeshShape, parts: int) -> Iterator[Change]:
-    if mesh.sizes != run.mesh.sizes:
+class _Chosen:
+    """The meshes that a job gets that sets none: fewer rows at once, or other activations, may choose another."""
+
+    def __init__(self, run: ResolvedConfig, chip: Chip, devices: int) -> None:
+        self._run, self._chip, self._devices = run, chip, devices
+        self._sizes: dict[tuple[str, tuple[RematName, ...], int], tuple[int, ...]] = {}
+        self._is_free = self._of(run.model, run.gradient_accumulation) == run.mesh.sizes
+
+    def keeps(self, model: ModelShape, parts: int) -> bool:
+        """Whether the job has the mesh that it has with the model's `remat` and so many parts, too."""
+        return not self._is_free or self._of(model, parts) == self._run.mesh.sizes
+
+    def _of(self, model: ModelShape, parts: int) -> tuple[int, ...]:
+        key = (model.remat, model.remat_save, parts)
+        if key not in self._sizes:
+            self._sizes[key] = choose_mesh(
+                MeshConfig(),
+                model,
+                devices=self._devices,
+                slices=self._run.mesh.slice,
+                batch_size=self._run.batch_size // parts,
+                sequence_length=self._run.sequence_length,
+                chip=self._chip,
+            ).sizes
+        return self._sizes[key]
+
+
+def _changes(run: ResolvedConfig, model: ModelShape, mesh: MeshShape, parts: int, chosen: _Chosen) -> Iterator[Change]:
+    if mesh.sizes != run.mesh.sizes or not chosen.keeps(model, parts):
         yield Change("mesh.fsdp", mesh.fsdp)
         for axis in ("tensor", "expert"):
             size = getattr(mesh, axis)

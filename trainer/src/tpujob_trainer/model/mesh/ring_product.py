@@ -17,14 +17,16 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_trainer.model.adapter_product import Adapter, adapter_product
 from tpujob_trainer.model.partitioning import FSDP, POSITIONS, REPLICATED, of_each_device
-from tpujob_trainer.model.quantized import product
 
 if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization
 
 
 def widen_over(mesh: Mesh) -> Callable[..., jax.Array]:
-    """`quantized.product` of `BSD,DF->BSF` with a matrix whose F is divided over `fsdp`, the one axis of the mesh."""
+    """`quantized.product` of `BSD,DF->BSF` in no narrow type, with a matrix whose F is divided over `fsdp`.
+
+    All other axes of the mesh have one device.
+    """
 
     @jax.custom_vjp
     def widen(x: jax.Array, matrix: jax.Array) -> jax.Array:
@@ -44,8 +46,7 @@ def widen_over(mesh: Mesh) -> Callable[..., jax.Array]:
     def widened(
         equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None, adapter: Adapter | None = None
     ) -> jax.Array:
-        if kind is not None:
-            return product(equation, x, weight, kind, adapter)
+        assert kind is None
         found: jax.Array = widen(x, weight)
         return found if adapter is None else found + adapter_product(equation, x, adapter)
 
