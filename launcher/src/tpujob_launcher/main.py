@@ -354,7 +354,7 @@ def _run(
                 signals,
                 grace_seconds=process.grace_seconds,
                 keep_output=keep_output,
-                on_start=lambda: _start_all(reporting, peers),
+                on_start=lambda child: _start_all(reporting, peers, child),
                 ends=ends,
                 exit_seconds=FAILED_EXIT_SECONDS if _has_peers(process) else None,
                 others=peers,
@@ -368,10 +368,11 @@ def _run(
     return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
 
 
-def _start_all(reporting: Optional[Reporting], peers: Optional[Peers]) -> None:
-    for each in (reporting, peers):
-        if each is not None:
-            each.start()
+def _start_all(reporting: Optional[Reporting], peers: Optional[Peers], child: int) -> None:
+    if reporting is not None:
+        reporting.start()
+    if peers is not None:
+        peers.started(child)
 
 
 def _listen(scratch: Path, stack: ExitStack) -> Optional[ProgramEnds]:

@@ -131,7 +131,7 @@ def run(
     *,
     grace_seconds: float,
     keep_output: bool,
-    on_start: Optional[Callable[[], None]] = None,
+    on_start: Optional[Callable[[int], None]] = None,
     ends: Optional[ProgramEnds] = None,
     exit_seconds: Optional[float] = None,
     others: Optional[Others] = None,
@@ -146,7 +146,7 @@ def run(
         grace_seconds: Time from the stop signal to SIGKILL, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
-        on_start: Called once the program runs; may start threads.
+        on_start: Called with the number of the process once the program runs; may start threads.
         ends: Receives what the program says of its end.
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
         others: The launchers of the other hosts, which may have it ended.
@@ -172,7 +172,7 @@ def run(
         if output:
             output.start()
     if on_start:
-        on_start()
+        on_start(child.pid)
     supervision = _Supervision(child, signals, grace_seconds, ends, exit_seconds, others)
     if output is not None and silence_seconds is not None:
         supervision.limit_silence(output.tail, silence_seconds)

@@ -121,8 +121,14 @@ class Peers(ABC):
         """This container, or its program alone, was asked to stop, as by "SIGTERM"."""
         self.mention((ASKED, {"attempt": self.standing.attempt, "by": by}))
 
+    def started(self, child: int) -> None:
+        """The program runs, as this process."""
+        if self._program is not None:
+            self._program.child = child
+        self.start()
+
     def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
-        """Called when the program runs."""
+        """Goes to launcher 0."""
 
     def begin(self, attempt: int) -> None:
         """The program of another attempt is about to start."""
