@@ -49,7 +49,7 @@ from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
-from tpujob_launcher.peers.meeting import join, meet, next_attempt, refuse
+from tpujob_launcher.peers.meeting import announce_end, join, meet, next_attempt, refuse
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.reporting import Reporting
 from tpujob_launcher.reports.termination_message import TerminationMessage
@@ -167,21 +167,10 @@ def _run_attempts(
                 names.IN_PLACE_ACCOUNT: peers.history.json,
             }
             given, process = {**environ, **of_attempt}, read_environment({**environ, **of_attempt})
-        result, report = _run(command, given, process, signals, folder, peers, keep_output=message.is_wanted)
+        result, report = _run(command, given, process, signals, folder, peers, message)
         if peers is None or not isinstance(process, DistributedProcess):
             return result, report
-        code, _ = exit_code_of(result)
-        line = message.first_line or (result.failure.error if result.failure else "")
-        following = next_attempt(
-            peers,
-            signals,
-            process,
-            code=code,
-            at=result.failure.at if result.failure else time.time(),
-            line=line,
-            stopped_at=None if result.stop_signal is None else result.stopped_at,
-            was_told=result.was_told,
-        )
+        following = next_attempt(peers, signals, process, exit_code_of(result)[0])
         if following is None:
             return result, report
         said, printed = "\n".join([message.text, *report]), _last_words(result).decode(errors="replace")
@@ -338,8 +327,7 @@ def _run(
     signals: SignalQueue,
     scratch: Path,
     peers: Optional[Peers],
-    *,
-    keep_output: bool,
+    message: TerminationMessage,
 ) -> Tuple[ExitResult, List[str]]:
     """How the command ended, and the lines that report its progress."""
     metrics_file = scratch / "metrics.jsonl"
@@ -353,12 +341,13 @@ def _run(
                 {**child, **(ends.variables(child) if ends else {}), **(peers.variables if peers else {})},
                 signals,
                 grace_seconds=process.grace_seconds,
-                keep_output=keep_output,
+                keep_output=message.is_wanted,
                 on_start=lambda child: _start_all(reporting, peers, child),
                 ends=ends,
                 exit_seconds=FAILED_EXIT_SECONDS if _has_peers(process) else None,
                 others=peers,
                 silence_seconds=process.silence_seconds,
+                on_end=lambda result: _announce_end(result, peers, message),
             )
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
@@ -366,6 +355,21 @@ def _run(
             reason = f"command {command[0]!r} cannot be started: {error.strerror}"
             raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(command[0])}") from error
     return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+
+
+def _announce_end(result: ExitResult, peers: Optional[Peers], message: TerminationMessage) -> None:
+    """Tells the other launchers how the program of this one has ended."""
+    if peers is None:
+        return
+    failure = result.failure
+    announce_end(
+        peers,
+        code=exit_code_of(result)[0],
+        at=failure.at if failure else time.time(),
+        line=message.first_line or (failure.error if failure else ""),
+        stopped_at=None if result.stop_signal is None else result.stopped_at,
+        was_told=result.was_told,
+    )
 
 
 def _start_all(reporting: Optional[Reporting], peers: Optional[Peers], child: int) -> None:

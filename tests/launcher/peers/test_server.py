@@ -19,7 +19,7 @@ from tpujob_launcher import main
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client
-from tpujob_launcher.peers.meeting import next_attempt
+from tpujob_launcher.peers.meeting import announce_end
 from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS, Peers
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
@@ -133,10 +133,7 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
     server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
     client = connected(server)
-    assert (
-        next_attempt(client, SignalQueue(), client.process, code=code, at=1.0, line="", stopped_at=None, was_told=False)
-        is None
-    )
+    assert announce_end(client, code=code, at=1.0, line="", stopped_at=None, was_told=False) is None
     client.close()
     wait_for("its end", lambda: not has_member(server))
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []

@@ -136,6 +136,7 @@ def run(
     exit_seconds: Optional[float] = None,
     others: Optional[Others] = None,
     silence_seconds: Optional[float] = None,
+    on_end: Optional[Callable[[ExitResult], None]] = None,
 ) -> ExitResult:
     """Runs a command until neither it nor anything that it started is alive.
 
@@ -151,6 +152,7 @@ def run(
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
         others: The launchers of the other hosts, which may have it ended.
         silence_seconds: How long the program may print nothing before it is ended; None: as long as it likes.
+        on_end: Called once the program has ended, while what it left behind may still be there.
 
     Raises:
         OSError: The command could not be started.
@@ -177,9 +179,15 @@ def run(
     if output is not None and silence_seconds is not None:
         supervision.limit_silence(output.tail, silence_seconds)
     result = supervision.run()
-    if output and not output.finish(margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS):
+    if on_end:
+        on_end(result)
+    left = supervision.end_leftovers()
+    seconds = margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS
+    if output and not output.finish(seconds, others.step if others else lambda: None):
         logger.warning("nobody reads the output: its end is lost")
-    return dataclasses.replace(result, output=output.tail.last_lines() if output else b"")
+    return dataclasses.replace(
+        result, diagnostics=(*result.diagnostics, *left), output=output.tail.last_lines() if output else b""
+    )
 
 
 class _Supervision:
@@ -224,7 +232,7 @@ class _Supervision:
         self._alarms[look] = tail.heard_at + seconds
 
     def run(self) -> ExitResult:
-        """Returns how it ended; nothing that it started is alive then."""
+        """Returns how it ended; what it started may still be there."""
         child = self._child
         while child.returncode is None:
             received = self._signals.wait(self._seconds(), *[each for each in (self._ends, self._others) if each])
@@ -241,7 +249,6 @@ class _Supervision:
             self._hear_others()
             self._look_at_clock()
         ended = ProgramEnd(child.pid, child.returncode, time.time())
-        self._diagnostics += _end_leftovers(self._signals, self._leftover_seconds())
         failure = self._failure or self._frozen
         if failure is None and self._stop_signal is None and self._exit_seconds is not None and not self._was_told:
             failure = ended  # when it was, to be compared with what the peers say
@@ -298,6 +305,10 @@ class _Supervision:
 
     def _ask_to_end(self) -> None:
         send(self._child.pid, signal.SIGTERM, group=True)
+
+    def end_leftovers(self) -> Tuple[str, ...]:
+        """Ends what the program left behind, and names what had to be killed."""
+        return _end_leftovers(self._signals, self._leftover_seconds(), self._others)
 
     def _leftover_seconds(self) -> float:
         """What processes that the program left behind still have: no more than the grace period has."""
@@ -427,8 +438,8 @@ class _Supervision:
             send(pid, signal.SIGKILL)
 
 
-def _end_leftovers(signals: SignalQueue, seconds: float) -> Tuple[str, ...]:
-    """Ends every process below this one: asked at once, killed after `seconds`."""
+def _end_leftovers(signals: SignalQueue, seconds: float, others: Optional[Others]) -> Tuple[str, ...]:
+    """Ends every process below this one: asked at once, killed after `seconds`. The others hear of us meanwhile."""
     asked: Set[int] = set()
     killed: Dict[int, str] = {}
     deadline = time.monotonic() + seconds
@@ -444,6 +455,8 @@ def _end_leftovers(signals: SignalQueue, seconds: float) -> Tuple[str, ...]:
             elif pid not in asked:
                 asked.add(pid)
                 send(pid, signal.SIGTERM)
+        if others is not None:
+            others.step()
         # Only our own children announce their end by a signal, so look again soon.
         signals.wait(0.02)
     for pid in alive:

@@ -65,23 +65,11 @@ def join(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Opt
     return _following(peers, signals, process)
 
 
-def next_attempt(
-    peers: Peers,
-    signals: SignalQueue,
-    process: DistributedProcess,
-    *,
-    code: int,
-    at: float,
-    line: str,
-    stopped_at: Optional[float],
-    was_told: bool,
-) -> Optional[int]:
-    """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
+def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: Optional[float], was_told: bool) -> None:
+    """Tells the others at once how the program has ended; what it left behind may take its time.
 
     Args:
         peers: The other launchers.
-        signals: Of this process.
-        process: This launcher's.
         code: With which the program ended.
         at: When it did, in Unix seconds.
         line: Why, in one line.
@@ -89,17 +77,29 @@ def next_attempt(
         was_told: Whether the program was ended since another one failed.
     """
     if stopped_at is not None:
+        peers.was_stopped = True
         peers.say((STOPPING, {"at": stopped_at}))
-        return None
-    if code == ExitCode.FINISHED and not was_told:
+    elif was_told:
+        return
+    elif code == ExitCode.FINISHED:
+        peers.has_finished = True
         peers.say((FINISHED, {}))
-        return None
-    if not was_told:
-        if code == ExitCode.STOPPED and not peers.in_place:
-            peers.mention((BYE, {}))  # others that stop with it may save for longer
-        else:
-            peers.fail(code, at, line)
-    if not peers.in_place:
+    elif code == ExitCode.STOPPED and not peers.in_place:
+        peers.mention((BYE, {}))  # others that stop with it may save for longer
+    else:
+        peers.fail(code, at, line)
+
+
+def next_attempt(peers: Peers, signals: SignalQueue, process: DistributedProcess, code: int) -> Optional[int]:
+    """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
+
+    Args:
+        peers: The other launchers, to whom the end was announced.
+        signals: Of this process.
+        process: This launcher's.
+        code: With which the program ended.
+    """
+    if peers.was_stopped or peers.has_finished or not peers.in_place:
         return None
     following = _following(peers, signals, process)
     if following is None:

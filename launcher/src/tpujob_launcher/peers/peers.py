@@ -58,7 +58,9 @@ class Peers(ABC):
         if process.process_id == 0 and process.pod and not is_newcomer:
             self.history.lead(process.pod)
         self.was_stopped = False
-        """Whether this container was asked to stop between two attempts."""
+        """Whether this container was asked to stop."""
+        self.has_finished = False
+        """Whether the program has ended with 0: it does not start again."""
         self.welcomes = 0
         """How often this launcher has come to a launcher 0."""
         self.in_place = process.in_place
@@ -161,6 +163,7 @@ class Peers(ABC):
             return
         if standing.met is not None and MET not in self._told:
             self._program.heard_at = time.monotonic()  # it was silent until now, as it should be
+            self._next_beat = 0.0  # from here on its heartbeat counts, which may be a short one
             self._send(MET, {**standing.met, "hosts": self._hosts()})
         if standing.refused is not None:
             self._send(REFUSED, standing.refused)
