@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_launcher.child.supervisor import FINISHED_SECONDS
+from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers.decisions import LEAVE_SECONDS, READY_SECONDS, STEADY_SECONDS, Decisions, first_of
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 

@@ -16,6 +16,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED, is_unreachable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher import main
+from tpujob_launcher.child.refused import Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client
@@ -23,6 +24,7 @@ from tpujob_launcher.peers.meeting import announce_end
 from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS, Peers
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
+from tpujob_launcher.tpu import waiting
 from tpujob_launcher.tpu.holders import TpuFiles
 
 
@@ -162,20 +164,20 @@ def test_a_program_that_is_not_started_is_no_end_in_order(
 ) -> None:
     server = Server(member(0), port=0)
     monkeypatch.setattr(main, "meet", lambda *arguments: server)
-    with pytest.raises(main.Refused), main._meet(server.process, tmp_path):
-        raise main.Refused(code, "the TPU is in use: process 7")
+    with pytest.raises(Refused), main._meet(server.process, tmp_path):
+        raise Refused(code, "the TPU is in use: process 7")
     assert (server.standing.first is not None) == is_ended
     assert is_ended or server.standing.over == "process 0 was asked to stop"
 
 
 def test_launchers_hear_each_other_while_they_wait_for_the_tpu(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     holders = [["process 7"], []]
-    monkeypatch.setattr(main, "find_holders", lambda files: holders.pop(0))
-    monkeypatch.setattr(main, "wants_whole_tpu", lambda environ: True)
+    monkeypatch.setattr(waiting, "find_holders", lambda files: holders.pop(0))
+    monkeypatch.setattr(waiting, "wants_whole_tpu", lambda environ: True)
     with socket.create_connection(address(server)) as launcher, SignalQueue() as signals:
         launcher.sendall(messages.to_line(messages.hello(member(1))))
         server.poll(1)
-        main._wait_for_tpu({}, server.process, TpuFiles(), signals, server)
+        waiting.wait_for_tpu({}, server.process, TpuFiles(), signals, server.step)
         assert 1 in server.members
 
 

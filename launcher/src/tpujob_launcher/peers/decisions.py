@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_contract.reports.in_place import ALL_NEW
 from tpujob_contract.reports.termination_message import named_in
-from tpujob_launcher.child.supervisor import FINISHED_SECONDS
+from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0

@@ -11,7 +11,7 @@ from typing import List, Optional, Set
 from tpujob_contract.connections import open_files, ports
 from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_contract.environment import DistributedProcess
-from tpujob_launcher.child.supervisor import FINISHED_SECONDS
+from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import (
