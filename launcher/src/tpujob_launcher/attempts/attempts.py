@@ -141,7 +141,8 @@ class Container:
         announce_end(
             self.peers,
             code=exit_code_of(result)[0],
-            at=failure.at if failure else time.time(),
+            # Not when its process was gone: a peer may have noticed that before.
+            at=failure.at if failure else result.stopped_at,
             line=self.message.first_line or (failure.error if failure else ""),
             stopped_at=None if result.stop_signal is None else result.stopped_at,
             was_told=result.was_told,
