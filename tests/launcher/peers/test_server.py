@@ -23,7 +23,7 @@ from tpujob_launcher.peers.client import RETRY_SECONDS, Client
 from tpujob_launcher.peers.meeting import announce_end
 from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS, Peers
 from tpujob_launcher.peers.server import Server
-from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
+from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
 from tpujob_launcher.tpu import waiting
 from tpujob_launcher.tpu.holders import TpuFiles
 
@@ -202,23 +202,35 @@ def test_a_launcher_that_comes_again_hears_that_there_is_no_further_attempt(serv
 
 
 @pytest.mark.parametrize(
+    ("in_place", "limit"),
+    [("0", UNSPOKEN_SECONDS), ("3", HEARTBEAT_SECONDS)],
+    ids=["a job that would end", "one that starts again in its containers"],
+)
+@pytest.mark.parametrize(
     ("error", "is_lost"),
     [(errno.ECONNRESET, True), (errno.ETIMEDOUT, False)],
     ids=["its process is gone", "nothing comes through the network"],
 )
-def test_a_network_that_is_cut_has_the_heartbeat_to_be_back(error: int, is_lost: bool) -> None:
-    """The kernel gives up such a connection before."""
-    server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
+def test_a_network_that_is_cut_has_the_time_to_be_back_that_a_program_would_wait(
+    error: int, is_lost: bool, in_place: str, limit: float
+) -> None:
+    """The kernel gives up such a connection before. JAX goes on after a cut of 100 s."""
+    server = Server(member(0, TPUJOB_IN_PLACE=in_place), port=0)
     client = connected(server)
+    client._heard_at = time.monotonic()
+    server.step()
     line, now = server.members[1], time.monotonic()
     line.is_silent = is_unreachable(OSError(error, ""))
     server.drop(line)
     client._lose_connection(is_silent=line.is_silent)
     client._notice_loss(now + BACK_SECONDS + 1)
     assert client.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
-    client._notice_loss(now + HEARTBEAT_SECONDS + 1)
+    client._notice_loss(now + limit - 1)
+    assert client.has_to_end == is_lost
+    assert not server._watch.look(now + limit - 1, 0.0)
+    client._notice_loss(now + limit + 1)
     assert client.has_to_end
-    assert is_lost or server._watch.look(now + HEARTBEAT_SECONDS + 1, 0.0)
+    assert is_lost or server._watch.look(now + limit + 1, 0.0)
     client.close()
     server.close()
 

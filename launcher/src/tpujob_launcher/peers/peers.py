@@ -30,12 +30,13 @@ from tpujob_launcher.peers.messages import (
 )
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.standing import Standing
-from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS
+from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
 
 logger = logging.getLogger(__name__)
 
 LEAST_HEARTBEAT_SECONDS, LONGEST_HEARTBEAT_SECONDS = 1.0, 86400.0
 """What a program may ask for."""
+SILENT = "{} gives no sign of life: it hangs, or its machine or network is gone; after {:.0f} s it counts as lost"
 STRAGGLER = "straggler"
 """To the program of process 0: who is behind the others."""
 
@@ -101,8 +102,13 @@ class Peers(ABC):
         return self._program.variables if self._program is not None else {}
 
     @property
+    def limit_seconds(self) -> float:
+        """Silence after which a launcher counts as lost: short where all start again in their containers."""
+        return self.heartbeat_seconds if self._here is not None or self.in_place else UNSPOKEN_SECONDS
+
+    @property
     def heartbeat_seconds(self) -> float:
-        """Silence after which a launcher or a program counts as lost."""
+        """Silence after which a program that speaks counts as lost, and several signs of life are missing."""
         said = self._here.get("heartbeat_seconds") if self._here and self.standing.met else None
         is_number = isinstance(said, (int, float)) and not isinstance(said, bool)
         if not is_number or said is None or not 0 < said <= LONGEST_HEARTBEAT_SECONDS:
