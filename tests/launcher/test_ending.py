@@ -10,6 +10,7 @@ from tpujob_launcher.child.ending import (
     LEFTOVER_SECONDS,
     OWN_END_SECONDS,
     SAVING_SECONDS,
+    SPEAKING_SECONDS,
     TOLD_SECONDS,
     TOLD_TO_START_AGAIN_SECONDS,
     Act,
@@ -71,8 +72,8 @@ def test_a_command_of_a_script_that_has_failed_is_killed_alone() -> None:
 @pytest.mark.parametrize(
     ("printed_at", "is_asked_to_stop", "done"),
     [
-        (0.0, False, [(10.0, Act.SHOW_STACKS), (12.0, Act.KILL)]),
-        (5.0, False, [(15.0, Act.SHOW_STACKS), (17.0, Act.KILL)]),
+        (0.0, False, [(10.0, Act.NAME_SILENCE), (10.0, Act.SHOW_STACKS), (12.0, Act.KILL)]),
+        (5.0, False, [(15.0, Act.NAME_SILENCE), (15.0, Act.SHOW_STACKS), (17.0, Act.KILL)]),
         (0.0, True, []),
     ],
     ids=["it printed nothing", "it printed since", "it is on its way out"],
@@ -127,6 +128,12 @@ def test_how_long_a_program_may_take_that_has_to_end(
     supervised.told(following, speaks=False, is_silent=False, in_place=in_place, now=0.0)
     assert acts(supervised, 300.0) == [(asked, Act.ASK), (killed, Act.KILL)]
     assert killed < READY_SECONDS or not in_place
+
+
+def test_a_program_that_no_longer_answers_shows_its_stacks_before_it_is_killed() -> None:
+    supervised = ending()
+    supervised.told(CRASHED, speaks=True, is_silent=True, in_place=False, now=0.0)
+    assert acts(supervised, 10.0) == [(0.0, Act.SHOW_STACKS), (SPEAKING_SECONDS, Act.KILL)]
 
 
 @pytest.mark.parametrize(

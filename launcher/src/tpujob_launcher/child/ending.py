@@ -55,12 +55,14 @@ class Act(enum.Enum):
 
     NAME_FAILURE = enum.auto()
     """Log that the program has failed, and is in its exit handlers."""
+    NAME_SILENCE = enum.auto()
+    """Log that it has printed nothing for as long as it may."""
     NAME_FINISHED = enum.auto()
     """Log that it came to its end some time ago, and is in its exit handlers."""
     ASK = enum.auto()
     """Ask it to end (SIGTERM)."""
     SHOW_STACKS = enum.auto()
-    """Have it write the stacks of its threads."""
+    """Have it write the stacks of its threads, if it is a Python program that does."""
     END_FAILED = enum.auto()
     """Its exit handlers have had their time: one of the two below follows."""
     END_FROZEN = enum.auto()
@@ -165,6 +167,7 @@ class Ending:
         self.was_told = True
         if is_silent:
             self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
+            self._due[Act.SHOW_STACKS] = now
         if speaks:
             self._due[Act.KILL] = now + SPEAKING_SECONDS
             return
@@ -190,7 +193,7 @@ class Ending:
             # The moment from which it was silent: of several processes the first is to blame, and the others waited.
             error = f"it has printed nothing for {self.silence_seconds:.0f} s (silenceSeconds)"
             self.failure = ProgramEnd(self._child, ExitCode.STALLED, at - (now - printed_at), error)
-            acts.append(Act.SHOW_STACKS)
+            acts += [Act.NAME_SILENCE, Act.SHOW_STACKS]
             self._due[Act.KILL] = now + _STACKS_SECONDS
         if self._stop_deadline is not None and now >= self._stop_deadline:
             if not self.is_killed:

@@ -241,13 +241,14 @@ class _Supervision:
             )
         elif act is Act.ASK:
             send(pid, signal.SIGTERM, group=True)
-        elif act is Act.SHOW_STACKS and ending.failure is not None:
+        elif act is Act.NAME_SILENCE:
             logger.error(
                 "the program has printed nothing for %.0f s (silenceSeconds), and is killed; if it is one of Python, "
                 "the stacks of its threads follow",
                 ending.silence_seconds,
             )
-            send(pid, signal.SIGURG, group=True)
+        elif act is Act.SHOW_STACKS:
+            send(pid, signal.SIGURG, group=True)  # ends no program that does not know it
         elif act is Act.KILL_FAILED and ending.failure is not None:
             if ending.failure.pid in descendants(os.getpid()):
                 send(ending.failure.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Real launchers whose programs leave processes behind that hear no signal: the others do not wait for these."""
+"""Real launchers whose programs speak, and stand still, or leave processes behind that hear no signal."""
 
 import os
 import signal
@@ -59,6 +59,18 @@ def start(launch: Launch, tmp_path: Path) -> Start:
         ]
 
     return started
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_program_whose_interpreter_stands_still_shows_where_and_is_killed(start: Start, victim: int) -> None:
+    # One call into C that takes very long, and that no signal interrupts.
+    frozen = "import faulthandler, re; faulthandler.register(signal.SIGURG); re.match('(a+)+$', 'a' * 60 + 'b')"
+    launched = start(victim, frozen)
+    assert [each.wait() for each in launched] == [1 if host != victim else 137 for host in range(2)]
+    assert "the program no longer answers its launcher, or is frozen: killed" in launched[victim].message
+    assert "in <module>" in launched[victim].stderr
+    words = f"lost process {victim} on host {socket.gethostname()}: silent for"
+    assert [line for line in launched[1 - victim].message if line.startswith(words)]
 
 
 @pytest.mark.parametrize("victim", [0, 1])
