@@ -24,7 +24,6 @@ from tpujob_launcher.peers.messages import BYE, HELLO, Message
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
 LIMIT_BYTES = 1 << 18
 """Of a line of the program."""
 SEND_SECONDS = 2.0
