@@ -104,20 +104,7 @@ def run(
     """
     adopt_orphans()
     output = Output() if keep_output or silence_seconds is not None else None
-    parent = os.getpid()
-    try:
-        # preexec_fn is safe here: there is no thread yet.
-        child = subprocess.Popen(
-            command,
-            env=environ,
-            stdout=output.stdout if output else None,
-            stderr=output.stderr if output else None,
-            start_new_session=True,
-            preexec_fn=lambda: die_with(parent),
-        )
-    finally:
-        if output:
-            output.start()
+    child = _start(command, environ, output)
     on_start(child.pid)
     ending = Ending(child.pid, grace_seconds=grace_seconds, exit_seconds=exit_seconds, silence_seconds=silence_seconds)
     result = _Supervision(child, signals, ending, ends, others, output).run()
@@ -130,6 +117,23 @@ def run(
     return dataclasses.replace(
         result, diagnostics=(*result.diagnostics, *left), output=output.tail.last_lines() if output else b""
     )
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str], output: Optional[Output]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+    try:
+        # preexec_fn is safe here: there is no thread yet.
+        return subprocess.Popen(
+            command,
+            env=environ,
+            stdout=output.stdout if output else None,
+            stderr=output.stderr if output else None,
+            start_new_session=True,
+            preexec_fn=lambda: die_with(parent),
+        )
+    finally:
+        if output:
+            output.start()
 
 
 class _Supervision:
