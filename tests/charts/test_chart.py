@@ -19,7 +19,7 @@ from tests.charts.rendered import (
     render_text,
     run_helm,
 )
-from tests.harness.operator_process import LEASE_RULES, NAME, RULES
+from tests.harness.operator_process import LEASE_RULES, NAME, OF_THE_CLUSTER, RULES
 from tools.localcluster import binaries
 from tpujob_contract import kubernetes_names
 from tpujob_contract.connections.ports import REPORT
@@ -149,9 +149,10 @@ def test_rights_stay_in_the_watched_namespaces():
     roles = [role for role in of_kind("Role", values) if role["metadata"]["name"] != NAME]
     assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
     # They have no namespace; the operator is told not to look for them.
-    of_the_cluster = ("customresourcedefinitions", "namespaces", "nodes", "clusterqueues", "priorityclasses")
     for role in roles:
-        assert granted(role) == {right for right in CALLED if right[1] not in of_the_cluster}
+        assert granted(role) == {right for right in CALLED if right[1] not in OF_THE_CLUSTER}
+        named = [rule["resourceNames"] for rule in role["rules"] if rule["resources"] == ["namespaces"]]
+        assert named == [[role["metadata"]["namespace"]]], "its own alone"
     for binding in of_kind("RoleBinding", values):
         assert binding["roleRef"]["kind"] == "Role"
         assert binding["roleRef"]["name"] == binding["metadata"]["name"]

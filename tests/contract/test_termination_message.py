@@ -53,8 +53,49 @@ def test_message_that_cannot_be_written_is_a_warning(tmp_path, caplog):
 
 
 def test_a_message_that_is_cut_still_says_who_failed_first_and_when() -> None:
-    named = f"{'a host ' * 40}ended with process 7 (b)\n"
+    named = f"{'host' * 40}: process 1 of 9: ended with process 7 on host b, which was first: E\n"
     cut = termination_message.shortened(f"{named}{termination_message.failure_line(5.5, 'E')}\n{'x' * 300}y", 200)
     assert (len(cut), termination_message.named_in(cut), termination_message.failed_at(cut)) == (200, 7, 5.5)
     assert cut.endswith("xy")
     assert termination_message.shortened("short", 200) == "short"
+
+
+CRASHED = "exit code 1, crashed\n"
+FAILED = termination_message.failure_line(5.5, "RuntimeError: Connection closed by peer")
+LOST = "lost process 3 on host c: silent for 30 s: it hangs, or its machine or network is gone"
+BEHIND = "no progress for 300 s; behind the others: process 3 on host c (training, after step 3)"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        LOST,
+        f"host-1: process 1 of 4: {LOST}",
+        f"host-1: process 1 of 4: asked to stop (SIGTERM at process 3 on host c), and {LOST}",
+        f"{CRASHED}{LOST}\nits output",
+        f"{CRASHED}{FAILED}\n{LOST}\nits output",
+        f"{CRASHED}ended with process 3, which was first: exit code 3, crashed",
+        BEHIND,
+        f"host-1: process 1 of 4: {BEHIND}",
+        f"exit code 79, stalled: no step for the limit\n{BEHIND}",
+    ],
+)
+def test_the_launcher_s_sentence_names_the_process_that_was_first(message: str) -> None:
+    assert termination_message.named_in(message) == 3
+    shown = termination_message.shortened(message + "\n" + "x" * 300, 200)
+    assert termination_message.named_in(shown) == 3, "also in what the operator keeps of a long message"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"{CRASHED}lost process 3 of the pool, restarting it",
+        f"{CRASHED}{FAILED}\nlost process 3 of the pool, restarting it",
+        f"{CRASHED}{termination_message.failure_line(5.5, 'its process ended')}\nstep 7\n{LOST}",
+        f"{CRASHED}step 7\nthe driver: {LOST}",
+        f"{CRASHED}step 7\n{BEHIND}",
+        "host-1: process 1 of 4: RuntimeError: lost process 3: no heartbeat",
+    ],
+)
+def test_words_of_a_program_s_own_name_no_process(message: str) -> None:
+    assert termination_message.named_in(message) is None

@@ -7,7 +7,7 @@ import pytest
 from tests.control_plane.proxy import Proxy
 from tests.control_plane.requests_made import jobsets_created
 from tests.harness.jobs import Jobs
-from tests.harness.operator_process import OperatorProcess
+from tests.harness.operator_process import OperatorProcess, grant_rights_in
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
 from tpujob_contract import kubernetes_names
@@ -58,3 +58,24 @@ def test_a_policy_of_ours_is_put_right(installed: ControlPlane, jobs: Jobs, oper
         operator.start()
         operator.wait_until_ready()
         jobs.wait_corrected(policy, wanted)
+
+
+def test_an_operator_of_one_namespace_lets_it_be_deleted(
+    installed: ControlPlane, jobs: Jobs, operator_directory: Path
+) -> None:
+    """The Job controller keeps each deleted pod until its index has another one, which no such namespace gets."""
+    account = grant_rights_in(installed, jobs.namespace)
+    settings = {"OPERATOR_WATCH_NAMESPACES": jobs.namespace}
+    with OperatorProcess(installed, operator_directory, account=account, **settings) as operator:
+        jobs.create("llama", inPlaceRestarts=5)
+        there = jobs.run("llama", bound=True)
+        jobs.wait_phase("llama", "Running")
+        jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}")
+        for pod in there:
+            jobs.end_deleted(pod, exit_code=143)
+
+        def is_gone() -> bool:
+            return all(each["metadata"]["name"] != jobs.namespace for each in jobs.api.items("/api/v1/namespaces"))
+
+        wait_for("the namespace to be gone", is_gone, timeout_seconds=60)
+        assert "No right to read its Namespace" not in operator.log()

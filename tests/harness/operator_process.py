@@ -54,6 +54,9 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
 ]
 
+OF_THE_CLUSTER = ("customresourcedefinitions", "nodes", "clusterqueues", "priorityclasses")
+"""Resources that an operator for some namespaces does not read."""
+
 # In its own namespace alone.
 LEASE_RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
@@ -77,6 +80,25 @@ def grant_rights(plane: ControlPlane) -> None:
     account = f"--serviceaccount={NAMESPACE}:{NAME}"
     plane.kubectl("create", "rolebinding", NAME, f"--role={NAME}", account, "-n", NAMESPACE)
     plane.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", account)
+
+
+def grant_rights_in(plane: ControlPlane, namespace: str) -> str:
+    """Makes an account with the rights of an operator for one namespace, and no others; its name."""
+    account = f"{NAME}-of-{namespace}"
+    plane.kubectl("create", "serviceaccount", account, "-n", NAMESPACE)
+    rules: list[dict[str, list[str]]] = [rule for rule in RULES if not {*rule["resources"]} & {*OF_THE_CLUSTER}]
+    rules = [rule | {"resourceNames": [namespace]} if rule["resources"] == ["namespaces"] else rule for rule in rules]
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "rules": rules,
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    for where in (namespace, NAMESPACE):
+        subject = f"--serviceaccount={NAMESPACE}:{account}"
+        plane.kubectl("create", "rolebinding", account, f"--role={NAME}", subject, "-n", where)
+    return account
 
 
 class OperatorProcess:

@@ -4,13 +4,14 @@ import hashlib
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.harness.launched import JOB, LAUNCHER, PYTHON
 from tests.launcher.conftest import Launch
-from tpujob_launcher.child.output import Tail
+from tpujob_launcher.child.output import Output, Tail
 
 MEGABYTE = """
 import hashlib, os, sys
@@ -137,3 +138,18 @@ def test_tail_remembers_the_last_lines(fed, remembered):
     for stream, data in fed:
         tail.feed(stream, data)
     assert tail.last_lines() == remembered
+
+
+def test_who_waits_for_a_slow_reader_does_other_things_meanwhile() -> None:
+    output, has_read, turns = Output(), threading.Event(), []
+    output.start()
+    output._threads.append(threading.Thread(target=has_read.wait, daemon=True))
+    output._threads[-1].start()
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            has_read.set()
+
+    assert output.finish(60.0, turn)
+    assert len(turns) >= 3

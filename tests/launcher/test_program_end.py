@@ -15,10 +15,10 @@ from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
 from tpujob_contract.environment import read_environment
 from tpujob_contract.reports.termination_message import failed_at, failure_line, stopped_at
+from tpujob_launcher.attempts.attempts import FAILED_EXIT_SECONDS, has_peers
 from tpujob_launcher.carrier.archive import write_launcher
 from tpujob_launcher.child import start_hook
 from tpujob_launcher.child.program_end import ProgramEnds
-from tpujob_launcher.main import FAILED_EXIT_SECONDS, _has_peers
 
 SHARED_BARRIER = "import atexit, sys, threading\natexit.register(threading.Event().wait, 300)\nprint('buffered')\n"
 """An exit handler that waits for peers, registered by the program, and so run before any of ours."""
@@ -168,9 +168,9 @@ def test_a_failed_command_of_a_shell_script_is_ended_alone(launch: Launch, tmp_p
     assert launched.message[-1] == "RuntimeError: on purpose"
 
 
-@pytest.mark.parametrize(("environ", "has_peers"), [(JOB, True), (ALONE, False)], ids=["one of two", "alone"])
-def test_others_wait_for_a_program_that_has_peers(environ, has_peers):
-    assert _has_peers(read_environment(environ)) == has_peers
+@pytest.mark.parametrize(("environ", "is_one_of_several"), [(JOB, True), (ALONE, False)], ids=["one of two", "alone"])
+def test_others_wait_for_a_program_that_has_peers(environ, is_one_of_several):
+    assert has_peers(read_environment(environ)) == is_one_of_several
 
 
 def test_who_is_asked_to_stop_and_then_fails_waits_no_longer_and_is_no_culprit(launch: Launch):

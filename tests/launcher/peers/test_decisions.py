@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_launcher.child.supervisor import FINISHED_SECONDS
+from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers.decisions import LEAVE_SECONDS, READY_SECONDS, STEADY_SECONDS, Decisions, first_of
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
@@ -321,6 +321,7 @@ def test_a_new_launcher_0_to_which_nobody_comes_gives_up() -> None:
         ([end(1, at=5.0), end(2, code=137, at=6.5)], 2),
         ([end(1, at=5.0), end(2, code=137, at=9.5)], 1),
         ([end(0, line="lost process 1 on host b: silent", at=3.0), end(2, line="lost process 1 on host b", at=2.0)], 2),
+        ([end(0, line="lost process 1 of the pool", at=1.0), end(2, at=9.0)], 0),
         ([end(1, code=134, at=5.0), End(2, 137, 25.0, "", is_lost=True)], 2),
         ([end(1, at=5.0), End(2, 137, 95.0, "", is_lost=True)], 1),
     ],
@@ -331,6 +332,7 @@ def test_a_new_launcher_0_to_which_nobody_comes_gives_up() -> None:
         "the killed one",
         "killed long after",
         "the first that noticed",
+        "words of a program's own",
         "a silent machine",
         "a pod that was lost long after",
     ],

@@ -30,7 +30,9 @@ Start = Callable[..., list[Launched]]
 
 @pytest.fixture
 def start(launch: Launch, tmp_path: Path) -> Start:
-    def started(failure: str = "pass", before: str = "", meanwhile: str = "signal.pause()") -> list[Launched]:
+    def started(
+        failure: str = "pass", before: str = "", meanwhile: str = "signal.pause()", **more: str
+    ) -> list[Launched]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = int(free.getsockname()[1])
@@ -40,7 +42,7 @@ def start(launch: Launch, tmp_path: Path) -> Start:
         for host in range(HOSTS):
             os.mkfifo(tmp_path / f"go-{host}")
         found = [
-            launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, "TPUJOB_HOST": str(host)})
+            launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, "TPUJOB_HOST": str(host), **more})
             for host in range(HOSTS)
         ]
         for host in range(HOSTS):
@@ -104,3 +106,23 @@ def test_others_go_on_when_one_is_asked_to_stop_or_has_finished(start: Start, tm
     launched[0].send(signal.SIGTERM)
     assert launched[0].wait() == 143
     assert launched[0].message == ["exit code 143, killed by SIGTERM", "told to stop by SIGTERM"]
+
+
+def test_a_program_that_asks_for_another_start_comes_before_the_error_that_a_peer_has_because_of_it(
+    start: Start, tmp_path: Path
+) -> None:
+    """As in PyTorch, where a peer notices at once; the process itself ends a moment after its exit handlers."""
+    for name in ("alive", "raised"):
+        os.mkfifo(tmp_path / name)
+    before = """
+if os.environ.get("TPUJOB_IN_PLACE_ATTEMPT"):
+    sys.exit(0)
+import atexit
+alive = open(here / "alive", "r" if os.environ["TPUJOB_HOST"] == "0" else "w")
+"""
+    failure = "atexit.register(lambda: (alive.close(), (here / 'raised').read_bytes())); sys.exit(75)"
+    meanwhile = "alive.read(); (here / 'raised').write_bytes(b''); raise RuntimeError('Connection closed by peer')"
+    launched = start(failure, before, meanwhile, TPUJOB_IN_PLACE="1")
+    assert [each.wait() for each in launched] == [0, 0], launched[0].stderr
+    for each in launched:
+        assert "attempt 1 in the same containers: process 1 ended with exit code 75" in each.stderr

@@ -1,8 +1,12 @@
 """The local socket with both of its real ends: a launcher's, and a trainer's in a thread."""
 
 import concurrent.futures
+import contextlib
+import os
 import queue
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,3 +110,76 @@ def test_a_program_that_never_stops_speaking_is_heard_a_piece_at_a_time(line: Pr
     chunks = iter([b'{"state": {}}\n' * 3])
     endless = cast("socket.socket", SimpleNamespace(recv=lambda size: next(chunks)))
     assert len(line._read(endless)) == 3
+
+
+WORKER = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect(sys.argv[1])
+    line.sendall(b'{"hello": {"who": "worker"}}\\n')
+    print("connected", flush=True)
+    try:
+        exec(sys.argv[2])
+    except ConnectionResetError:  # it was refused, and its hello was not read
+        pass
+"""
+
+
+@contextlib.contextmanager
+def worker(line: ProgramLine, then: str = "line.recv(1)") -> Iterator[subprocess.Popen[str]]:
+    """Another process, such as one that a program has started to load its data; it has said hello."""
+    command = [sys.executable, "-I", "-S", "-c", WORKER, line.variables[PEERS_SOCKET], then]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def program(line: ProgramLine) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.connect(line.variables[PEERS_SOCKET])
+        connected.sendall(b'{"hello": {"who": "program"}}\n')
+        yield connected
+
+
+def test_a_second_process_does_not_take_the_place_of_the_program(line: ProgramLine) -> None:
+    with program(line) as connected:
+        assert heard(line, "hello")["who"] == "program"
+        with worker(line) as other:
+            line.receive()
+            assert other.wait(HEARD_SECONDS) is not None, "it is refused, and does not wait for an answer"
+        connected.sendall(b'{"state": {"step": 7}}\n')
+        assert heard(line, "state") == {"step": 7}
+        assert line.speaks
+        line.send(("asked", {"who": "you"}))
+        assert connected.recv(100) == b'{"asked": {"who": "you"}}\n'
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="only Linux tells whose a connection is")
+def test_the_process_that_the_launcher_has_started_comes_before_any_other(line: ProgramLine) -> None:
+    with worker(line):
+        assert heard(line, "hello")["who"] == "worker"
+        line.child = os.getpid()
+        with program(line):
+            assert heard(line, "hello")["who"] == "program"
+            with worker(line) as late:
+                line.receive()
+                assert late.wait(HEARD_SECONDS) is not None
+            assert line.hello == {"who": "program"}
+
+
+def test_a_program_that_a_script_starts_again_is_heard_and_so_is_the_last_word_of_the_one_before(
+    line: ProgramLine,
+) -> None:
+    with worker(line, "line.recv(1); line.sendall(b'{\"bye\": {}}\\n')") as first:
+        assert heard(line, "hello")["who"] == "worker"
+        line.send(("end", LOST))
+        assert first.wait(HEARD_SECONDS) == 0
+    with program(line):
+        found = [kind for _ in range(3) for kind, _ in line.receive()]
+        assert found == ["bye", "hello"]
+        assert line.speaks

@@ -16,13 +16,15 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED, is_unreachable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher import main
+from tpujob_launcher.child.refused import Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client
-from tpujob_launcher.peers.meeting import next_attempt
+from tpujob_launcher.peers.meeting import announce_end
 from tpujob_launcher.peers.peers import LEAST_HEARTBEAT_SECONDS, Peers
 from tpujob_launcher.peers.server import Server
-from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS
+from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
+from tpujob_launcher.tpu import waiting
 from tpujob_launcher.tpu.holders import TpuFiles
 
 
@@ -133,10 +135,7 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
     server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
     client = connected(server)
-    assert (
-        next_attempt(client, SignalQueue(), client.process, code=code, at=1.0, line="", stopped_at=None, was_told=False)
-        is None
-    )
+    announce_end(client, code=code, at=1.0, line="", stopped_at=None, was_told=False)
     client.close()
     wait_for("its end", lambda: not has_member(server))
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []
@@ -165,20 +164,20 @@ def test_a_program_that_is_not_started_is_no_end_in_order(
 ) -> None:
     server = Server(member(0), port=0)
     monkeypatch.setattr(main, "meet", lambda *arguments: server)
-    with pytest.raises(main.Refused), main._meet(server.process, tmp_path):
-        raise main.Refused(code, "the TPU is in use: process 7")
+    with pytest.raises(Refused), main._meet(server.process, tmp_path):
+        raise Refused(code, "the TPU is in use: process 7")
     assert (server.standing.first is not None) == is_ended
     assert is_ended or server.standing.over == "process 0 was asked to stop"
 
 
 def test_launchers_hear_each_other_while_they_wait_for_the_tpu(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     holders = [["process 7"], []]
-    monkeypatch.setattr(main, "find_holders", lambda files: holders.pop(0))
-    monkeypatch.setattr(main, "wants_whole_tpu", lambda environ: True)
+    monkeypatch.setattr(waiting, "find_holders", lambda files: holders.pop(0))
+    monkeypatch.setattr(waiting, "wants_whole_tpu", lambda environ: True)
     with socket.create_connection(address(server)) as launcher, SignalQueue() as signals:
         launcher.sendall(messages.to_line(messages.hello(member(1))))
         server.poll(1)
-        main._wait_for_tpu({}, server.process, TpuFiles(), signals, server)
+        waiting.wait_for_tpu({}, server.process, TpuFiles(), signals, server.step)
         assert 1 in server.members
 
 
@@ -203,23 +202,35 @@ def test_a_launcher_that_comes_again_hears_that_there_is_no_further_attempt(serv
 
 
 @pytest.mark.parametrize(
+    ("in_place", "limit"),
+    [("0", UNSPOKEN_SECONDS), ("3", HEARTBEAT_SECONDS)],
+    ids=["a job that would end", "one that starts again in its containers"],
+)
+@pytest.mark.parametrize(
     ("error", "is_lost"),
     [(errno.ECONNRESET, True), (errno.ETIMEDOUT, False)],
     ids=["its process is gone", "nothing comes through the network"],
 )
-def test_a_network_that_is_cut_has_the_heartbeat_to_be_back(error: int, is_lost: bool) -> None:
-    """The kernel gives up such a connection before."""
-    server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
+def test_a_network_that_is_cut_has_the_time_to_be_back_that_a_program_would_wait(
+    error: int, is_lost: bool, in_place: str, limit: float
+) -> None:
+    """The kernel gives up such a connection before. JAX goes on after a cut of 100 s."""
+    server = Server(member(0, TPUJOB_IN_PLACE=in_place), port=0)
     client = connected(server)
+    client._heard_at = time.monotonic()
+    server.step()
     line, now = server.members[1], time.monotonic()
     line.is_silent = is_unreachable(OSError(error, ""))
     server.drop(line)
     client._lose_connection(is_silent=line.is_silent)
     client._notice_loss(now + BACK_SECONDS + 1)
     assert client.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
-    client._notice_loss(now + HEARTBEAT_SECONDS + 1)
+    client._notice_loss(now + limit - 1)
+    assert client.has_to_end == is_lost
+    assert not server._watch.look(now + limit - 1, 0.0)
+    client._notice_loss(now + limit + 1)
     assert client.has_to_end
-    assert is_lost or server._watch.look(now + HEARTBEAT_SECONDS + 1, 0.0)
+    assert is_lost or server._watch.look(now + limit + 1, 0.0)
     client.close()
     server.close()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tpujob_launcher.peers.messages import ASKED, END, LOST, MET, REFUSED, STALLED, End, Message
-from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS, Watch
+from tpujob_launcher.peers.watch import BACK_SECONDS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS, Watch
 
 STARTUP_SECONDS = 4.0
 VERSIONS = {"jax": "1.0", "flax": "2.0"}
@@ -102,6 +102,34 @@ def test_all_silent_ones_are_named_together() -> None:
     found = end_of(made.look(HEARTBEAT_SECONDS, 0.0))
     assert found["line"].startswith("silent for 30 s (and so process 3 on host host-3): it hangs, or its machine")
     assert made.look(HEARTBEAT_SECONDS + 5.0, 0.0) == [], "one is enough"
+
+
+def test_a_silent_one_is_named_long_before_it_counts_as_lost() -> None:
+    made = watch()
+    made.limit_seconds = UNSPOKEN_SECONDS
+    made.heard(2, 20.0)
+    assert made.silent(HEARTBEAT_SECONDS - 1) == []
+    assert made.silent(HEARTBEAT_SECONDS) == ["process 1 on host host-1"]
+    assert made.silent(HEARTBEAT_SECONDS + 1) == [], "once"
+    made.heard(1, 40.0)
+    assert made.silent(40.0 + HEARTBEAT_SECONDS) == ["process 2 on host host-2", "process 1 on host host-1"]
+    assert made.look(UNSPOKEN_SECONDS, 0.0) == [], "it was heard"
+    assert end_of(made.look(20.0 + UNSPOKEN_SECONDS, 0.0))["process"] == 2
+
+
+def test_what_programs_fail_with_while_one_is_silent_is_not_the_cause() -> None:
+    """JAX aborts all processes after 100 s, and names none."""
+    made = watch()
+    made.limit_seconds = UNSPOKEN_SECONDS
+    made.heard(2, 95.0)
+    found = end_of(made.ended(End(2, 134, 1100.0, ""), 100.0))
+    assert (found["process"], found["kind"]) == (1, LOST)
+    assert found["line"].startswith("silent for 100 s: it hangs, or its machine or network is gone")
+
+
+def test_an_error_with_a_reason_of_its_own_is_the_cause_though_another_is_silent() -> None:
+    made = watch()
+    assert end_of(made.ended(End(2, 78, 1100.0, "no such model"), 100.0))["process"] == 2
 
 
 @pytest.mark.parametrize("process", [1, 2])

@@ -12,7 +12,7 @@ from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
 
 SAID = failure_line(1000.25, "E: a")
-NAMES = "ended with process 1 (b), which was first: exit code 1, crashed\n" + "x" * 4000
+NAMES = "ended with process 1 on host b, which was first: exit code 1, crashed\n" + "x" * 4000
 CAUSES = {
     # name: (ends, index of the host to be named)
     "the only one": ([ended(1, 1)], 1),

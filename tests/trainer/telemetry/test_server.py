@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from tpujob_contract.connections import http_server
+from tpujob_contract.connections import http_server, pages
 from tpujob_trainer.telemetry import server
 
 
@@ -63,4 +63,4 @@ def test_threads_do_not_keep_a_process_alive(running):
 
 @pytest.mark.parametrize(("in_pod", "address"), [(False, "127.0.0.1"), (True, "0.0.0.0")])
 def test_outside_a_pod_only_this_machine_may_ask(in_pod, address):
-    assert server.address(in_pod=in_pod) == address
+    assert pages.address(in_pod=in_pod) == address

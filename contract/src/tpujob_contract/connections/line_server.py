@@ -21,8 +21,6 @@ MAX_UNIDENTIFIED = 64
 IDENTIFY_SECONDS = 10.0
 """For a connection to say who it is."""
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
-
-
 SILENT_SECONDS = 25
 """After which a connection to a machine that is gone breaks: 10 s without a word, then three questions."""
 
@@ -126,15 +124,6 @@ class LineServer(ABC):
             self.poll(0.2)
         for line in list(self._unsent):
             self.drop(line)
-
-    def release(self) -> Dict[int, socket.socket]:
-        """The connections of all members, which are no longer this object's."""
-        for line in self.members.values():
-            self._connections.unregister(line.sock)
-            del self._lines[line.sock]
-        released = {member: line.sock for member, line in self.members.items()}
-        self.members.clear()
-        return released
 
     def drop(self, line: Line, why: str = "") -> None:
         """Closes a connection."""

@@ -25,8 +25,17 @@ NOT_ASKED = "not told to stop: the program asks for another start"
 RETURNED_0 = "the program returned 0"
 """How the launcher's line ends about a program that took a stop signal for the end of its job."""
 
-_NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
-"""As launchers write it: `tpujob_launcher.peers.verdict`."""
+_NAMED = re.compile(
+    r"\A(?:exit code [^\n]*\n)?(?:program failed at [^\n]*\n)?"  # the launcher's lines before that one
+    r"(?:\S+: process \d+ of \d+: )?"  # how the trainer begins its own
+    r"(?:asked to stop \([^\n]*?\), and |[^\n]*; (?=behind the others:))?"
+    r"(?P<sentence>(?:ended with|lost|behind the others:) process (?P<process>\d+)"
+    r"(?: on host | \(|, which was first|: silent for |: its connection broke))"
+)
+"""The sentence about another process, as `tpujob_launcher.peers.verdict` words it, where launcher and trainer write it.
+
+Only there: a program may print such a sentence, and its last lines are a part of the message.
+"""
 
 _PROGRAM_CODE = re.compile(r"^the program's own exit code: (\d{1,3})$", re.MULTILINE)
 _MOMENT = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z"
@@ -85,9 +94,9 @@ def _parsed(found: Optional[re.Match[str]]) -> Optional[float]:
 
 
 def named_in(message: str) -> Optional[int]:
-    """The process that a message names as the cause of its own end; None if it names no other."""
-    found = _NAMED.search(message)
-    return int(found[1]) if found else None
+    """The process that a message, or its first line, names as the cause of its own end; None if it names no other."""
+    found = _NAMED.match(message)
+    return int(found["process"]) if found else None
 
 
 def shortened(message: str, characters: int) -> str:
@@ -99,8 +108,9 @@ def shortened(message: str, characters: int) -> str:
     """
     if len(message) <= characters:
         return message
-    found = [match for match in (_NAMED.search(message), _FAILED.search(message)) if match is not None]
-    told = [message[match.start() :].split("\n", 1)[0][: characters // 3] for match in found]
+    named, failed = _NAMED.match(message), _FAILED.search(message)
+    starts = [*([named.start("sentence")] if named else []), *([failed.start()] if failed else [])]
+    told = [message[start:].split("\n", 1)[0][: characters // 3] for start in starts]
     head = "".join(f"{line}\n" for line in dict.fromkeys(told))
     return head + message[len(message) - characters + len(head) :]
 

@@ -11,12 +11,13 @@ import os
 import select
 import threading
 import time
-from typing import Dict, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 logger = logging.getLogger(__name__)
 
 STDOUT, STDERR = 1, 2
 _CHUNK = 65536
+_TURN_SECONDS = 0.1
 
 
 class Tail:
@@ -69,11 +70,18 @@ class Output:
             thread.start()
             self._threads.append(thread)
 
-    def finish(self, seconds: float) -> bool:
-        """Waits until everything is passed on; False when a reader of ours took longer than that."""
+    def finish(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> bool:
+        """Waits until everything is passed on; False when a reader of ours took longer than that.
+
+        Args:
+            seconds: How long it waits at most.
+            meanwhile: Called again and again.
+        """
         deadline = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            while thread.is_alive() and time.monotonic() < deadline:
+                thread.join(min(_TURN_SECONDS, max(0.0, deadline - time.monotonic())))
+                meanwhile()
         return not any(thread.is_alive() for thread in self._threads)
 
 

@@ -1,9 +1,8 @@
 """One program, run as process 1 should run it: signals reach it, orphans are reaped, nothing of it remains.
 
 - It has a session and process group of its own. Signals go to the group, once each.
-- After a stop signal it has the grace period less a margin; then it and all that it started are killed.
-- When it has failed and others wait for it, its exit handlers get a few seconds; then it is killed as well.
-- When it has ended by itself, what it left behind is asked to end, and killed a few seconds later.
+- `ending` says when it is asked to end, or killed with all that it started.
+- When it has ended, what it left behind is asked to end, and killed a few seconds later.
 """
 
 from __future__ import annotations
@@ -14,75 +13,21 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Callable, Mapping, Optional, Protocol, Sequence, Tuple
 
-from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_contract.grace import margin_seconds
-from tpujob_launcher.child.output import Output, Tail
-from tpujob_launcher.child.processes import adopt_orphans, command_line, descendants, die_with, is_stopped, reap, send
-from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
+from tpujob_launcher.child.ending import FINISHED_SECONDS, Act, Ending
+from tpujob_launcher.child.leftovers import end_leftovers
+from tpujob_launcher.child.outcome import ExitResult
+from tpujob_launcher.child.output import Output
+from tpujob_launcher.child.processes import adopt_orphans, descendants, die_with, is_stopped, reap, send
+from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
 
-LEFTOVER_SECONDS = 5.0
-"""How long a process may outlive the program that started it. Short: a restart of the whole job waits for it."""
-
-FROZEN_SECONDS = 60.0
-"""How long a program that has peers may be stopped by a signal. Longer than the trainer's heartbeat, by which its peers
-end before."""
-
-TOLD_SECONDS, TOLD_TO_START_AGAIN_SECONDS = 5.0, 1.0
-"""How long a program may take to end once it is asked to since another host's has failed. JAX catches SIGTERM, so that
-many take it whole; a next attempt of all hosts waits for them."""
-
-OWN_END_SECONDS = 1.0
-"""How long a program has before it is asked to: what fails on one host often fails on all, and then each has its own
-error and exit code, which may be a final one."""
-
-SAVING_SECONDS = 30.0
-"""How long a program may take to save where all start again: a new pod takes as long, and launcher 0 waits a minute."""
-
-SPEAKING_SECONDS = 8.0
-"""How long a program that speaks with its launcher may take to end by itself: it writes down what it knows."""
-
-_NAME_SECONDS = 1.0
-"""How long a program may take to end after its last traceback before there is anything to say about that."""
-
-FINISHED_SECONDS = 60.0
-"""How long a program that has peers may be in its exit handlers, without a failure, before that is reported."""
-
-_KILLED_SECONDS = 1.0
-"""How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
-
-_STACKS_SECONDS = 2.0
-"""How long a silent Python program may take to write the stacks of its threads before it is killed."""
-
 _DRAIN_SECONDS = 60.0
 """How long a reader of the output may take for what a pipe holds, after everything has ended by itself."""
-
-
-@dataclass(frozen=True)
-class ExitResult:
-    """How a program ended."""
-
-    code: int
-    """Its exit code as a shell counts it: 128 + n for death by signal n."""
-    diagnostics: Tuple[str, ...] = ()
-    """What the code does not tell, for the termination message."""
-    output: bytes = b""
-    """The last lines of its output, if they were kept."""
-    stop_signal: Optional[int] = None
-    """The signal that requested the stop, if any."""
-    stopped_at: float = 0.0
-    """When that came, or when the program ended by itself: Unix time."""
-    failure: Optional[ProgramEnd] = None
-    """With which error the program says that it ended."""
-    was_told: bool = False
-    """Whether it was ended since the program of another host had failed."""
-    following: Optional[Tuple[int, str]] = None
-    """Exit code and words of a program that ends because of another host's; None: no other has failed before."""
 
 
 class Others(Protocol):
@@ -131,7 +76,8 @@ def run(
     *,
     grace_seconds: float,
     keep_output: bool,
-    on_start: Optional[Callable[[], None]] = None,
+    on_start: Callable[[int], None] = lambda child: None,
+    on_end: Callable[[ExitResult], None] = lambda result: None,
     ends: Optional[ProgramEnds] = None,
     exit_seconds: Optional[float] = None,
     others: Optional[Others] = None,
@@ -146,7 +92,8 @@ def run(
         grace_seconds: Time from the stop signal to SIGKILL, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
-        on_start: Called once the program runs; may start threads.
+        on_start: Called with the number of the process once the program runs; may start threads.
+        on_end: Called once the program has ended, while what it left behind may still be there.
         ends: Receives what the program says of its end.
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
         others: The launchers of the other hosts, which may have it ended.
@@ -157,10 +104,26 @@ def run(
     """
     adopt_orphans()
     output = Output() if keep_output or silence_seconds is not None else None
+    child = _start(command, environ, output)
+    on_start(child.pid)
+    ending = Ending(child.pid, grace_seconds=grace_seconds, exit_seconds=exit_seconds, silence_seconds=silence_seconds)
+    result = _Supervision(child, signals, ending, ends, others, output).run()
+    on_end(result)
+    serve: Callable[[], None] = others.step if others else lambda: None
+    left = end_leftovers(signals, ending.leftover_seconds(time.monotonic()), serve)
+    seconds = margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS
+    if output and not output.finish(seconds, serve):
+        logger.warning("nobody reads the output: its end is lost")
+    return dataclasses.replace(
+        result, diagnostics=(*result.diagnostics, *left), output=output.tail.last_lines() if output else b""
+    )
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str], output: Optional[Output]) -> subprocess.Popen[bytes]:
     parent = os.getpid()
     try:
         # preexec_fn is safe here: there is no thread yet.
-        child = subprocess.Popen(
+        return subprocess.Popen(
             command,
             env=environ,
             stdout=output.stdout if output else None,
@@ -171,60 +134,29 @@ def run(
     finally:
         if output:
             output.start()
-    if on_start:
-        on_start()
-    supervision = _Supervision(child, signals, grace_seconds, ends, exit_seconds, others)
-    if output is not None and silence_seconds is not None:
-        supervision.limit_silence(output.tail, silence_seconds)
-    result = supervision.run()
-    if output and not output.finish(margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS):
-        logger.warning("nobody reads the output: its end is lost")
-    return dataclasses.replace(result, output=output.tail.last_lines() if output else b"")
 
 
 class _Supervision:
-    """One program from its start to its end: signals sent, output, and the grace period that is left."""
+    """One program from its start to its end: what is heard of it goes to `ending`, which says what to do."""
 
     def __init__(
         self,
         child: subprocess.Popen[bytes],
         signals: SignalQueue,
-        grace_seconds: float,
+        ending: Ending,
         ends: Optional[ProgramEnds],
-        exit_seconds: Optional[float],
         others: Optional[Others],
+        output: Optional[Output],
     ) -> None:
         self._child = child
         self._signals = signals
-        self._patience = grace_seconds - margin_seconds(grace_seconds)
+        self._ending = ending
         self._ends = ends
-        self._exit_seconds = exit_seconds
-        self._diagnostics: List[str] = []
-        self._stop_signal: Optional[int] = None
-        self._asked_at = self._stopped_at = 0.0
-        self._stop_deadline: Optional[float] = None
-        self._failure: Optional[ProgramEnd] = None
-        self._frozen: Optional[ProgramEnd] = None
-        self._finished: Optional[ProgramEnd] = None
-        self._alarms: Dict[Callable[[], None], float] = {}
-        self._is_killed = False
         self._others = others
-        self._was_told = False
-
-    def limit_silence(self, tail: Tail, seconds: float) -> None:
-        """Has the program ended once it has printed nothing for so long."""
-
-        def look() -> None:
-            silent_since = tail.heard_at
-            if time.monotonic() < silent_since + seconds:
-                self._alarms[look] = silent_since + seconds
-            elif not (self._stop_deadline or self._failure or self._frozen or self._finished or self._was_told):
-                self._end_silent(silent_since, seconds)
-
-        self._alarms[look] = tail.heard_at + seconds
+        self._output = output
 
     def run(self) -> ExitResult:
-        """Returns how it ended; nothing that it started is alive then."""
+        """Returns how it ended; what it started may still be there."""
         child = self._child
         while child.returncode is None:
             received = self._signals.wait(self._seconds(), *[each for each in (self._ends, self._others) if each])
@@ -233,219 +165,98 @@ class _Supervision:
             child.returncode = reap().get(child.pid)
             self._hear_program()
             if child.returncode is not None:
-                self._hear_last_words()
                 break
             if signal.SIGCHLD in received:
                 self._look_whether_frozen()
             self._pass_on(received)
             self._hear_others()
-            self._look_at_clock()
-        ended = ProgramEnd(child.pid, child.returncode, time.time())
-        self._diagnostics += _end_leftovers(self._signals, self._leftover_seconds())
-        failure = self._failure or self._frozen
-        if failure is None and self._stop_signal is None and self._exit_seconds is not None and not self._was_told:
-            failure = ended  # when it was, to be compared with what the peers say
-        failure = failure if failure is not None and ended.is_failure else None
-        # Killed, or aborted in an exit handler: that is not how the program meant to end.
-        code = failure.code if failure and child.returncode > 128 else child.returncode
-        if self._stop_signal is not None and self._is_killed and self._finished is not None:
-            code = self._finished.code  # as it was asked to; its exit handlers waited for processes that went on
-        # Killed by somebody else: a peer may have noticed that, and said so, before its end was seen here.
-        is_cause = code == KILLED and not self._is_killed
-        was_told = self._was_told and not is_cause
-        return ExitResult(
-            code,
-            tuple(self._diagnostics),
-            stop_signal=self._stop_signal,
-            stopped_at=self._stopped_at or (self._finished or ended).at,
-            failure=failure,
-            was_told=was_told,
-            following=self._others.following if self._others else None,
-        )
-
-    def _hear_last_words(self) -> None:
-        """What the program has said to its launcher before it ended."""
+            for act in self._ending.look(time.monotonic(), time.time(), self._printed_at):
+                self._do(act)
+        ended_at = time.time()
         if self._others is not None:
-            self._others.step()
+            self._others.step()  # the last words of the program to its launcher
+        return self._ending.result(child.returncode, ended_at, self._others.following if self._others else None)
 
-    def _hear_others(self) -> None:
-        if self._others is None:
-            return
-        self._others.step()
-        # Asked to stop itself, it saves, and has the grace period for that.
-        if self._others.has_to_end and not self._was_told and self._stop_signal is None:
-            self._was_told = True
-            self._end_since_told()
-
-    def _end_since_told(self) -> None:
-        """Ends the program. It cannot take another step, and what it saves now would be of a run that is over."""
-        assert self._others is not None
-        following = self._others.following
-        if following is not None:
-            logger.warning("the program has to end: %s", following[1])
-        if self._others.is_silent:
-            self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
-        if self._others.speaks:
-            self._alarms[self._kill] = time.monotonic() + SPEAKING_SECONDS
-            return
-        may_save = following is not None and following[0] == ExitCode.STOPPED
-        own, seconds = (0.0, TOLD_TO_START_AGAIN_SECONDS) if self._others.in_place else (OWN_END_SECONDS, TOLD_SECONDS)
-        if may_save:
-            own, seconds = 0.0, min(self._patience, SAVING_SECONDS) if self._others.in_place else self._patience
-        now = time.monotonic()
-        self._alarms[self._ask_to_end] = now + own
-        self._alarms[self._kill] = now + own + seconds
-
-    def _ask_to_end(self) -> None:
-        send(self._child.pid, signal.SIGTERM, group=True)
-
-    def _leftover_seconds(self) -> float:
-        """What processes that the program left behind still have: no more than the grace period has."""
-        left = LEFTOVER_SECONDS if self._stop_deadline is None else self._stop_deadline - time.monotonic()
-        return min(LEFTOVER_SECONDS, self._patience, left)
+    @property
+    def _printed_at(self) -> float:
+        return self._output.tail.heard_at if self._output else 0.0
 
     def _seconds(self) -> Optional[float]:
-        if self._is_killed:
-            return 0.1
-        stop = [] if self._stop_deadline is None else [self._stop_deadline]
-        nearest = min([*stop, *self._alarms.values()], default=None)
+        own = self._ending.seconds(time.monotonic(), self._printed_at)
         due = self._others.seconds() if self._others else None
-        own = None if nearest is None else max(0.0, nearest - time.monotonic())
         return min((each for each in (own, due) if each is not None), default=None)
 
     def _hear_program(self) -> None:
         for end in self._ends.receive() if self._ends else ():
-            if self._stop_deadline is not None:
-                # It ends since it was asked to, or since its peers have: no failure of its own, and no longer wait.
-                if end.is_failure and self._exit_seconds is not None:
-                    self._stop_deadline = min(self._stop_deadline, time.monotonic() + self._exit_seconds)
-                elif not end.is_failure and end.pid == self._child.pid:
-                    self._finished = end
-                continue
-            if end.is_failure:
-                self._failure = end
-                is_own = end.pid == self._child.pid and not self._was_told and not end.is_immediate
-                if self._others is not None and is_own:
-                    self._others.fail(end.code, end.at, end.error)
-            if self._exit_seconds is None:
-                continue  # there is no waiter
-            if end.is_failure:
-                self._alarms[self._name_failure] = time.monotonic() + _NAME_SECONDS
-                self._alarms[self._end_failed] = time.monotonic() + self._exit_seconds
-            elif end.pid == self._child.pid:
-                self._finished = end
-                self._alarms[self._name_finished] = time.monotonic() + FINISHED_SECONDS
+            if self._ending.reported(end, time.monotonic()) and self._others is not None:
+                self._others.fail(end.code, end.at, end.error)
+
+    def _hear_others(self) -> None:
+        others, ending = self._others, self._ending
+        if others is None:
+            return
+        others.step()
+        # Asked to stop itself, it saves, and has the grace period for that.
+        if others.has_to_end and not ending.was_told and ending.stop_signal is None:
+            if others.following is not None:
+                logger.warning("the program has to end: %s", others.following[1])
+            ending.told(
+                others.following,
+                speaks=others.speaks,
+                is_silent=others.is_silent,
+                in_place=others.in_place > 0,
+                now=time.monotonic(),
+            )
 
     def _look_whether_frozen(self) -> None:
         if not is_stopped(self._child.pid):
-            self._frozen = None
-            self._alarms.pop(self._end_frozen, None)
-        elif self._frozen is None:
-            self._frozen = ProgramEnd(self._child.pid, KILLED, time.time(), "frozen: a signal (SIGSTOP) has stopped it")
+            self._ending.thawed()
+        elif self._ending.froze(time.monotonic(), time.time()):
             logger.warning(
                 "the program is frozen: a signal (SIGSTOP) has stopped it; `kill -CONT %d` lets it go on",
                 self._child.pid,
             )
-            if self._exit_seconds is not None:
-                self._alarms[self._end_frozen] = time.monotonic() + FROZEN_SECONDS
 
     def _pass_on(self, received: Sequence[int]) -> None:
         for number in received:
             if number in FORWARDED:
                 send(self._child.pid, number, group=True)
-            if number in STOP and self._stop_signal is None:
-                if self._finished is not None:
-                    seconds = time.time() - self._finished.at
+            if number in STOP and self._ending.asked_to_stop(number, time.monotonic(), time.time()):
+                if self._ending.finished is not None:
+                    seconds = time.time() - self._ending.finished.at
                     logger.warning("the program came to its end %.1f s before it was told to stop", seconds)
-                self._stop_signal = number
-                self._asked_at, self._stopped_at = time.monotonic(), time.time()
-                self._stop_deadline = self._asked_at + self._patience
                 if self._others is not None:
                     self._others.was_asked(signal.Signals(number).name)
 
-    def _look_at_clock(self) -> None:
-        now = time.monotonic()
-        for act in [act for act, moment in self._alarms.items() if now >= moment]:
-            del self._alarms[act]
-            act()
-        if self._stop_deadline is not None and now >= self._stop_deadline:
-            if not self._is_killed:
-                name = signal.Signals(self._stop_signal or 0).name
-                seconds = now - self._asked_at
-                self._diagnostics.append(f"still running {seconds:.0f} s after {name}: killed")
-            self._kill()
-
-    def _name_failure(self) -> None:
-        assert self._failure is not None
-        logger.error(
-            "the program failed, and is in its exit handlers: %s; it is killed %.0f s after it failed",
-            self._failure.error,
-            self._exit_seconds,
-        )
-
-    def _name_finished(self) -> None:
-        assert self._finished is not None
-        logger.warning(
-            "the program came to its end %.0f s ago, with exit code %d, and is in its exit handlers: in JAX it waits "
-            "there for the processes that go on",
-            FINISHED_SECONDS,
-            self._finished.code,
-        )
-
-    def _end_frozen(self) -> None:
-        self._diagnostics.append(f"frozen for {FROZEN_SECONDS:.0f} s: killed")
-        self._kill()
-
-    def _end_silent(self, since: float, seconds: float) -> None:
-        """Has the program write its stacks, and kills it a moment later."""
-        error = f"it has printed nothing for {seconds:.0f} s (silenceSeconds)"
-        logger.error(
-            "the program has printed nothing for %.0f s (silenceSeconds), and is killed; if it is one of Python, the "
-            "stacks of its threads follow",
-            seconds,
-        )
-        # The moment from which it was silent: of several processes the first is to blame, and the others waited for it.
-        at = time.time() - (time.monotonic() - since)
-        self._failure = ProgramEnd(self._child.pid, ExitCode.STALLED, at, error)
-        send(self._child.pid, signal.SIGURG, group=True)
-        self._alarms[self._kill] = time.monotonic() + _STACKS_SECONDS
-
-    def _end_failed(self) -> None:
-        """Ends the process that failed: the program with all that it started, or a command of a shell script alone."""
-        failure = self._failure
-        assert failure is not None
-        self._diagnostics.append(f"still running {self._exit_seconds:.0f} s after it failed: killed")
-        if failure.pid == self._child.pid:
-            self._kill()
-        elif failure.pid in descendants(os.getpid()):
-            send(failure.pid, signal.SIGKILL)
-
-    def _kill(self) -> None:
-        self._is_killed = True
-        send(self._child.pid, signal.SIGKILL, group=True)
-        for pid in descendants(os.getpid()):
-            send(pid, signal.SIGKILL)
-
-
-def _end_leftovers(signals: SignalQueue, seconds: float) -> Tuple[str, ...]:
-    """Ends every process below this one: asked at once, killed after `seconds`."""
-    asked: Set[int] = set()
-    killed: Dict[int, str] = {}
-    deadline = time.monotonic() + seconds
-    while True:
-        reap()
-        alive = descendants(os.getpid())
-        if not alive or time.monotonic() > deadline + _KILLED_SECONDS:
-            break
-        for pid in alive:
-            if time.monotonic() >= deadline:
-                killed.setdefault(pid, command_line(pid))
-                send(pid, signal.SIGKILL)
-            elif pid not in asked:
-                asked.add(pid)
-                send(pid, signal.SIGTERM)
-        # Only our own children announce their end by a signal, so look again soon.
-        signals.wait(0.02)
-    for pid in alive:
-        logger.error("process %d (%s) cannot be killed", pid, command_line(pid))
-    return tuple(f"left behind and killed: process {pid} ({command})" for pid, command in killed.items())
+    def _do(self, act: Act) -> None:
+        ending, pid = self._ending, self._child.pid
+        if act is Act.NAME_FAILURE and ending.failure is not None:
+            logger.error(
+                "the program failed, and is in its exit handlers: %s; it is killed %.0f s after it failed",
+                ending.failure.error,
+                ending.exit_seconds,
+            )
+        elif act is Act.NAME_FINISHED and ending.finished is not None:
+            logger.warning(
+                "the program came to its end %.0f s ago, with exit code %d, and is in its exit handlers: in JAX it "
+                "waits there for the processes that go on",
+                FINISHED_SECONDS,
+                ending.finished.code,
+            )
+        elif act is Act.ASK:
+            send(pid, signal.SIGTERM, group=True)
+        elif act is Act.NAME_SILENCE:
+            logger.error(
+                "the program has printed nothing for %.0f s (silenceSeconds), and is killed; if it is one of Python, "
+                "the stacks of its threads follow",
+                ending.silence_seconds,
+            )
+        elif act is Act.SHOW_STACKS:
+            send(pid, signal.SIGURG, group=True)  # ends no program that does not know it
+        elif act is Act.KILL_FAILED and ending.failure is not None:
+            if ending.failure.pid in descendants(os.getpid()):
+                send(ending.failure.pid, signal.SIGKILL)
+        elif act is Act.KILL:
+            send(pid, signal.SIGKILL, group=True)
+            for each in descendants(os.getpid()):
+                send(each, signal.SIGKILL)

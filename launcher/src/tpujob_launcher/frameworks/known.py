@@ -14,8 +14,6 @@ from tpujob_launcher.frameworks import maxtext, pytorch
 if TYPE_CHECKING:
     from tpujob_launcher.reports.reporting import Reporting
 
-FRAMEWORKS = ("maxtext", "pytorch")
-
 
 def variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""

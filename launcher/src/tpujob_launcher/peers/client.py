@@ -28,7 +28,7 @@ from tpujob_launcher.peers.messages import (
     Message,
     Standpoint,
 )
-from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.peers.peers import SILENT, Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
 from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, HEARTBEAT_SECONDS
@@ -70,6 +70,8 @@ class Client(Peers):
         """Why launcher 0 is not there yet."""
         self._heard_at: Optional[float] = None
         """Monotonic: when launcher 0 last spoke; None: not yet, or it is lost."""
+        self._named_at: Optional[float] = None
+        """The moment after which it was silent, once that was logged."""
         self._met_at = 0.0
         """Monotonic: when it last connected."""
         self._is_refused = False
@@ -201,8 +203,11 @@ class Client(Peers):
         silent = 0.0 if self._heard_at is None else now - self._heard_at
         if self._broken_at is not None and now >= self._broken_at + BACK_SECONDS:
             self._lose_lead(0.0)
-        elif silent > max(self.heartbeat_seconds, HEARTBEAT_SECONDS * (self.standing.met is None)):
+        elif silent > self.limit_seconds:
             self._lose_lead(silent)
+        elif silent > HEARTBEAT_SECONDS and self._named_at != self._heard_at:
+            self._named_at = self._heard_at
+            logger.warning("%s", SILENT.format("process 0", self.limit_seconds))
         limit = self.process.startup_seconds
         is_waiting = self._came_at is not None and self.standing.met is None and self._sock is None
         if is_waiting and now >= (self._came_at or 0.0) + limit:

@@ -12,12 +12,12 @@ or lost all its pods.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_contract.reports.in_place import ALL_NEW
-from tpujob_launcher.child.supervisor import FINISHED_SECONDS
+from tpujob_contract.reports.termination_message import named_in
+from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -31,9 +31,6 @@ LEAVE_SECONDS = 5.0
 end since a peer was asked to stop save first. Kubernetes replaces a pod after 10 s at the earliest."""
 LOST_FIRST_SECONDS = 30.0
 """By which the loss of a pod goes before the errors of its peers: a dead machine is silent for so long."""
-
-_CONSEQUENCE = re.compile(r"(\S+: process \d+ of \d+: )?(lost|ended with) process ")
-"""How the trainer begins the message of a process that ends since another did, in its log or as its last word."""
 
 
 class Decisions:
@@ -302,7 +299,7 @@ def first_of(ends: Sequence[End]) -> End:
     so where its machine fell silent. Times are of the clocks of several hosts: where these differ by more than the ends
     do, another one is blamed, and nothing else changes.
     """
-    own = [end for end in ends if not _CONSEQUENCE.match(end.line)]
+    own = [end for end in ends if named_in(end.line) in (None, end.process)]
     return min(own or ends, key=_order)
 
 

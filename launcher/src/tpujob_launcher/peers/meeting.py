@@ -18,7 +18,6 @@ from tpujob_launcher.peers.messages import BYE, FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.server import Server
-from tpujob_launcher.peers.standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -58,30 +57,18 @@ def _program_line(folder: Path) -> Optional[ProgramLine]:
         return None
 
 
-def join(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Optional[int]:
+def join(peers: Peers, signals: SignalQueue) -> Optional[int]:
     """The attempt with which a launcher in a replaced pod joins the others; None: there is none."""
     logger.warning("this pod takes the place of an earlier one: asking launcher 0 for the attempt to join")
     peers.start()
-    return _following(peers, signals, process)
+    return _following(peers, signals)
 
 
-def next_attempt(
-    peers: Peers,
-    signals: SignalQueue,
-    process: DistributedProcess,
-    *,
-    code: int,
-    at: float,
-    line: str,
-    stopped_at: Optional[float],
-    was_told: bool,
-) -> Optional[int]:
-    """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
+def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: Optional[float], was_told: bool) -> None:
+    """Tells the others at once how the program has ended; what it left behind may take its time.
 
     Args:
         peers: The other launchers.
-        signals: Of this process.
-        process: This launcher's.
         code: With which the program ended.
         at: When it did, in Unix seconds.
         line: Why, in one line.
@@ -89,19 +76,30 @@ def next_attempt(
         was_told: Whether the program was ended since another one failed.
     """
     if stopped_at is not None:
+        peers.was_stopped = True
         peers.say((STOPPING, {"at": stopped_at}))
-        return None
-    if code == ExitCode.FINISHED and not was_told:
+    elif was_told:
+        return
+    elif code == ExitCode.FINISHED:
+        peers.has_finished = True
         peers.say((FINISHED, {}))
+    elif code == ExitCode.STOPPED and not peers.in_place:
+        peers.mention((BYE, {}))  # others that stop with it may save for longer
+    else:
+        peers.fail(code, at, line)
+
+
+def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]:
+    """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
+
+    Args:
+        peers: The other launchers, to whom the end was announced.
+        signals: Of this process.
+        code: With which the program ended.
+    """
+    if peers.was_stopped or peers.has_finished or not peers.in_place:
         return None
-    if not was_told:
-        if code == ExitCode.STOPPED and not peers.in_place:
-            peers.mention((BYE, {}))  # others that stop with it may save for longer
-        else:
-            peers.fail(code, at, line)
-    if not peers.in_place:
-        return None
-    following = _following(peers, signals, process)
+    following = _following(peers, signals)
     if following is None:
         reason = "it was asked to stop" if peers.was_stopped else peers.standing.over or "no answer"
         logger.warning("exit code %s; no further attempt in this container: %s", describe(code), reason)
@@ -116,18 +114,18 @@ def refuse(peers: Peers, code: int, line: str) -> None:
         peers.fail(code, time.time(), line)
 
 
-def _following(peers: Peers, signals: SignalQueue, process: DistributedProcess) -> Optional[int]:
+def _following(peers: Peers, signals: SignalQueue) -> Optional[int]:
     """The attempt that launcher 0 lets start; says that this launcher is ready for it, to each launcher 0 anew."""
     standing = peers.standing
     attempt = standing.attempt
-    deadline = time.monotonic() + ANSWER_SECONDS + (process.startup_seconds if peers.replaces_pods else 0)
+    deadline = time.monotonic() + ANSWER_SECONDS + (peers.process.startup_seconds if peers.replaces_pods else 0)
     ready_for = (attempt, -1)
     while standing.over is None and time.monotonic() < deadline:
         if standing.announced > attempt and ready_for != (standing.announced, peers.welcomes):
             ready_for = (standing.announced, peers.welcomes)
             peers.say((READY, {"attempt": standing.announced}))
         if standing.allowed > attempt:
-            logger.warning("%s", _again(standing))
+            logger.warning("attempt %d in the same containers: %s", standing.allowed, standing.cause)
             return standing.allowed
         seconds = peers.seconds()
         for number in signals.wait(1.0 if seconds is None else min(1.0, seconds), peers):
@@ -138,7 +136,3 @@ def _following(peers: Peers, signals: SignalQueue, process: DistributedProcess) 
                 return None
         peers.step()
     return None
-
-
-def _again(standing: Standing) -> str:
-    return f"attempt {standing.allowed} in the same containers: {standing.cause}"

@@ -30,12 +30,13 @@ from tpujob_launcher.peers.messages import (
 )
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.standing import Standing
-from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS
+from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
 
 logger = logging.getLogger(__name__)
 
 LEAST_HEARTBEAT_SECONDS, LONGEST_HEARTBEAT_SECONDS = 1.0, 86400.0
 """What a program may ask for."""
+SILENT = "{} gives no sign of life: it hangs, or its machine or network is gone; after {:.0f} s it counts as lost"
 STRAGGLER = "straggler"
 """To the program of process 0: who is behind the others."""
 
@@ -58,7 +59,9 @@ class Peers(ABC):
         if process.process_id == 0 and process.pod and not is_newcomer:
             self.history.lead(process.pod)
         self.was_stopped = False
-        """Whether this container was asked to stop between two attempts."""
+        """Whether this container was asked to stop."""
+        self.has_finished = False
+        """Whether the program has ended with 0: it does not start again."""
         self.welcomes = 0
         """How often this launcher has come to a launcher 0."""
         self.in_place = process.in_place
@@ -99,8 +102,13 @@ class Peers(ABC):
         return self._program.variables if self._program is not None else {}
 
     @property
+    def limit_seconds(self) -> float:
+        """Silence after which a launcher counts as lost: short where all start again in their containers."""
+        return self.heartbeat_seconds if self._here is not None or self.in_place else UNSPOKEN_SECONDS
+
+    @property
     def heartbeat_seconds(self) -> float:
-        """Silence after which a launcher or a program counts as lost."""
+        """Silence after which a program that speaks counts as lost, and several signs of life are missing."""
         said = self._here.get("heartbeat_seconds") if self._here and self.standing.met else None
         is_number = isinstance(said, (int, float)) and not isinstance(said, bool)
         if not is_number or said is None or not 0 < said <= LONGEST_HEARTBEAT_SECONDS:
@@ -121,8 +129,14 @@ class Peers(ABC):
         """This container, or its program alone, was asked to stop, as by "SIGTERM"."""
         self.mention((ASKED, {"attempt": self.standing.attempt, "by": by}))
 
+    def started(self, child: int) -> None:
+        """The program runs, as this process."""
+        if self._program is not None:
+            self._program.child = child
+        self.start()
+
     def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
-        """Called when the program runs."""
+        """Goes to launcher 0."""
 
     def begin(self, attempt: int) -> None:
         """The program of another attempt is about to start."""
@@ -155,6 +169,7 @@ class Peers(ABC):
             return
         if standing.met is not None and MET not in self._told:
             self._program.heard_at = time.monotonic()  # it was silent until now, as it should be
+            self._next_beat = 0.0  # from here on its heartbeat counts, which may be a short one
             self._send(MET, {**standing.met, "hosts": self._hosts()})
         if standing.refused is not None:
             self._send(REFUSED, standing.refused)

@@ -2,13 +2,18 @@
 
 A program that connects says `hello` first, then lines as they are in `messages`; any other program is watched from
 outside alone. What cannot be read is dropped, for a program may be of another release than its launcher.
+
+One process speaks: the first that connects, as long as it is there, or the one that the launcher itself has started. A
+script may start its program again; what a program starts, such as the workers that load its data, says nothing for it.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import selectors
 import socket
+import struct
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
@@ -19,7 +24,6 @@ from tpujob_launcher.peers.messages import BYE, HELLO, Message
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
 LIMIT_BYTES = 1 << 18
 """Of a line of the program."""
 SEND_SECONDS = 2.0
@@ -47,7 +51,11 @@ class ProgramLine:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._sock: Optional[socket.socket] = None
+        self._pid: Optional[int] = None
+        """Whose connection it is; None where the system does not tell."""
         self._received = b""
+        self.child: Optional[int] = None
+        """The process that the launcher has started."""
         self.hello: Optional[Mapping[str, Any]] = None
         """What the program has said of itself; None: none speaks."""
         self.heard_at = 0.0
@@ -64,6 +72,7 @@ class ProgramLine:
     def begin(self) -> None:
         """Another program is about to start."""
         self._drop()
+        self.child = None
         self.hello = None
         self.has_left = False
 
@@ -86,7 +95,7 @@ class ProgramLine:
         found: List[Message] = []
         for key, _ in self._selector.select(0):
             if key.fileobj is self._listener:
-                self._accept()
+                found += self._accept()
             elif self._sock is not None:
                 found += self._read(self._sock)
         return found
@@ -104,15 +113,25 @@ class ProgramLine:
         else:
             self._sock.setblocking(False)
 
-    def _accept(self) -> None:
+    def _accept(self) -> List[Message]:
+        """Takes a connection, or refuses it; what the process has still said that spoke before."""
         try:
             sock, _ = self._listener.accept()
         except OSError:
-            return
+            return []
+        pid, found = _pid_of(sock), []
+        if self._sock is not None:
+            is_own = pid is not None and pid in (self.child, self._pid)
+            if not is_own and not _is_gone(self._sock, self._pid):
+                logger.warning("process %s is not heard: process %s speaks for the program", pid, self._pid)
+                sock.close()
+                return []
+            found = self._read(self._sock)
+            self._drop()
         sock.setblocking(False)
-        self._drop()  # a program that was started again by a script of the user's
-        self._sock = sock
+        self._sock, self._pid, self.hello, self.has_left = sock, pid, None, False
         self._selector.register(sock, selectors.EVENT_READ)
+        return found
 
     def _read(self, sock: socket.socket) -> List[Message]:
         heard = b""
@@ -142,3 +161,18 @@ class ProgramLine:
             self._sock.close()
             self._sock = None
             self._received = b""
+
+
+def _pid_of(sock: socket.socket) -> Optional[int]:
+    """The process at the other end; None where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):  # not on macOS
+        return None
+    pid: int = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
+    return pid
+
+
+def _is_gone(sock: socket.socket, pid: Optional[int]) -> bool:
+    """Whether the other end is closed, or its process has ended: one that it has forked may keep the connection."""
+    end = select.poll()
+    end.register(sock, 0)
+    return bool(end.poll(0)) or (pid is not None and not Path(f"/proc/{pid}").exists())

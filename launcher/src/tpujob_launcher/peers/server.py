@@ -11,7 +11,7 @@ from typing import List, Optional, Set
 from tpujob_contract.connections import open_files, ports
 from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_contract.environment import DistributedProcess
-from tpujob_launcher.child.supervisor import FINISHED_SECONDS
+from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import (
@@ -32,7 +32,7 @@ from tpujob_launcher.peers.messages import (
     WELCOME,
     Message,
 )
-from tpujob_launcher.peers.peers import STRAGGLER, Peers
+from tpujob_launcher.peers.peers import SILENT, STRAGGLER, Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.watch import Watch
 
@@ -103,6 +103,8 @@ class Server(Peers, LineServer):
         self.poll(0)
         now = time.monotonic()
         self._say_who_is_here(now)
+        for name in self._watch.silent(now):
+            logger.warning("%s", SILENT.format(name, self.limit_seconds))
         found = self._watch.look(now, time.time())
         self._tell(found)
         for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
@@ -127,7 +129,7 @@ class Server(Peers, LineServer):
 
     def _beat(self, now: float) -> None:
         """Gives all others a sign of life, and the own program the name of who is behind."""
-        self._watch.heartbeat_seconds = self.heartbeat_seconds
+        self._watch.heartbeat_seconds, self._watch.limit_seconds = self.heartbeat_seconds, self.limit_seconds
         self.send_all(messages.to_line((BEAT, {})))
         if self.speaks and self._program is not None:
             message = self._watch.stragglers(now)
@@ -243,7 +245,7 @@ class Server(Peers, LineServer):
             if end is None:
                 return False
             if attempt == self._watch.attempt:
-                self._tell(self._watch.ended(end))
+                self._tell(self._watch.ended(end, now))
             self._tell(self._decisions.ended(end, attempt, now))
         else:
             return False

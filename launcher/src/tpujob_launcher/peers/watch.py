@@ -12,6 +12,7 @@ import itertools
 import math
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
+from tpujob_contract.exit_codes import FATAL
 from tpujob_contract.process_ids import process_name
 from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import verdict
@@ -22,7 +23,10 @@ from tpujob_launcher.peers.verdict import ENDING, Program
 BEATS = 5
 """Signs of life within one heartbeat limit."""
 HEARTBEAT_SECONDS = 30.0
-"""Silence after which a launcher counts as lost, unless its program has said another limit."""
+"""Silence after which a launcher is named, and counts as lost where its program has said no other limit."""
+UNSPOKEN_SECONDS = 120.0
+"""The same for a program that does not speak, and cannot say how long a cut of the network it survives: JAX goes on
+after one of 100 s, its own limit."""
 STRAGGLER_BEATS = 2
 """Without progress on process 0: within the second of them all others have reported their steps."""
 BACK_SECONDS = 3.0
@@ -42,7 +46,8 @@ class Watch:
             startup_seconds: How long programs wait for one another.
         """
         self.attempt = attempt
-        self.heartbeat_seconds = HEARTBEAT_SECONDS
+        self.heartbeat_seconds = self.limit_seconds = HEARTBEAT_SECONDS
+        """Between the signs of life of programs that speak; silence after which a launcher counts as lost."""
         self.end: Optional[End] = None
         """The first, as far as is known."""
         self.asked = ""
@@ -62,6 +67,8 @@ class Watch:
         self._beat_at: Dict[int, float] = {}
         self._heard_at: Dict[int, float] = {}
         """Of those that are neither gone nor silent; in order, who was heard longest ago first."""
+        self._named: Set[int] = set()
+        """Of those that are silent, who has been named."""
         self._broken: Dict[int, float] = {}
         """When their connections broke; in order."""
 
@@ -83,6 +90,7 @@ class Watch:
         """Something has come from a launcher. `now` is monotonic, in seconds."""
         self._heard_at.pop(process, None)
         self._heard_at[process] = now
+        self._named.discard(process)
         self._broken.pop(process, None)
 
     def came(self, process: int, values: Mapping[str, Any], now: float, nonce: str) -> List[Message]:
@@ -131,16 +139,20 @@ class Watch:
         self.asked = f"{by[:40]} at {self.name(process)}"
         return self._say(ASKED, {"who": self.asked})
 
-    def ended(self, end: End) -> List[Message]:
-        """A program has failed. The first word of each stands."""
+    def silent(self, now: float) -> List[str]:
+        """Who gives no sign of life any more, each once. `now` is monotonic, in seconds."""
+        found = [i for i, _ in _until(now - HEARTBEAT_SECONDS, self._heard_at) if i not in self._named]
+        self._named.update(found)
+        return [self.name(i) for i in found]
+
+    def ended(self, end: End, now: float = -math.inf) -> List[Message]:
+        """A program has failed. The first word of each stands. `now` is monotonic, in seconds."""
         if end.process in self._ends or end.process in self._done:
             return []
         if end.kind != FAILED and self.end is not None:
             return []  # most likely it follows from that
-        if end.kind == FAILED and self._broken and end.process not in self._broken:
-            # A pod that goes is noticed by the programs of others, too, whose errors name nobody.
-            self._ends.update({i: verdict.lost([i], self.name, end.at - 1.0) for i in self._broken})
-            self._broken.clear()
+        if end.kind == FAILED and end.code not in FATAL:
+            self._go_before(end, now)
         self._heard_at.pop(end.process, None)
         self._ends[end.process] = verdict.stalled(end, self._states, self.name) if end.kind == STALLED else end
         first = first_of(list(self._ends.values()))
@@ -148,6 +160,17 @@ class Watch:
             return []
         self.end = first
         return self._say(END, {"host": self._hosts[first.process], "end": values_of(first)})
+
+    def _go_before(self, end: End, now: float) -> None:
+        """Who is gone or silent is noticed by the programs of others, too, whose errors name nobody."""
+        lost = dict.fromkeys(self._broken, 0.0)
+        lost.update({i: now - at for i, at in _until(now - HEARTBEAT_SECONDS, self._heard_at)})
+        if end.process in lost:
+            return
+        for i, seconds in lost.items():
+            self._ends[i] = verdict.lost([i], self.name, end.at - 1.0, silent_seconds=seconds)
+            self._heard_at.pop(i, None)
+            self._broken.pop(i, None)
 
     def signed_off(self, process: int) -> None:
         """A program has ended, or is asked to: what its launcher does then is no loss."""
@@ -171,7 +194,7 @@ class Watch:
             for i in broken:
                 del self._broken[i]
             return self._lost(verdict.lost(broken, self.name, at), broken)
-        silent = dict(_until(now - self.heartbeat_seconds, self._heard_at))
+        silent = dict(_until(now - self.limit_seconds, self._heard_at))
         if silent:
             for i in silent:
                 del self._heard_at[i]
@@ -183,7 +206,7 @@ class Watch:
         """Until something may be due."""
         moments = [] if self._deadline is None or self._is_refused else [self._deadline]
         moments += [moment + BACK_SECONDS for moment in itertools.islice(self._broken.values(), 1)]
-        moments += [moment + self.heartbeat_seconds for moment in itertools.islice(self._heard_at.values(), 1)]
+        moments += [moment + self.limit_seconds for moment in itertools.islice(self._heard_at.values(), 1)]
         return max(0.0, min(moments, default=math.inf) - now)
 
     def stragglers(self, now: float) -> str:

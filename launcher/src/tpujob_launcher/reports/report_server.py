@@ -6,13 +6,11 @@ The metrics have the trainer's names, so that dashboards and alerts show such a 
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any, Callable, Iterator, Mapping, Optional
 
-from tpujob_contract.connections.http_server import HttpServer, Request, Response, plain
+from tpujob_contract.connections import pages
+from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.reports.report import PATH
-
-logger = logging.getLogger(__name__)
 
 GAUGES = {
     "step": "tpujob_step",
@@ -34,30 +32,13 @@ def exposition(report: Mapping[str, Any]) -> bytes:
     return "".join(_samples(report)).encode()
 
 
-def answer(request: Request, report: Mapping[str, Any]) -> Response:
-    """The requested page."""
-    if request.method not in ("GET", "HEAD"):
-        return plain(405, "GET alone is answered here")
-    if request.path == PATH:
-        return Response(200, "application/json", json.dumps(report).encode())
-    if request.path == "/metrics":
-        return Response(200, "text/plain; version=0.0.4; charset=utf-8", exposition(report))
-    return plain(404, f"there are {PATH}, /metrics")
-
-
 def serve(report: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], port: int) -> Optional[HttpServer]:
-    """A server that answers, or None where the port is taken: the program does not depend on it.
-
-    In a pod it listens on all interfaces, where a NetworkPolicy decides who may come; elsewhere on this machine alone.
-    """
-    host = "0.0.0.0" if "KUBERNETES_SERVICE_HOST" in environ else "127.0.0.1"  # noqa: S104
-    try:
-        server = HttpServer(lambda request: answer(request, report()), host=host, port=port)
-    except OSError as error:
-        logger.warning("no /report and /metrics: port %d of %s: %s", port, host, error.strerror or error)
-        return None
-    server.start()
-    return server
+    """A server of both pages, or None where the port is taken."""
+    served = {
+        PATH: (pages.JSON, lambda: json.dumps(report()).encode()),
+        pages.METRICS_PATH: (pages.EXPOSITION, lambda: exposition(report())),
+    }
+    return pages.serve(served, host=pages.address(in_pod="KUBERNETES_SERVICE_HOST" in environ), port=port)
 
 
 def _samples(report: Mapping[str, Any]) -> Iterator[str]:

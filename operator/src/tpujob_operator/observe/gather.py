@@ -16,6 +16,7 @@ from tpujob_operator.observe.events import capacity_notices, creation_failure, j
 from tpujob_operator.observe.free_quota import FreeQuotaReader
 from tpujob_operator.observe.free_slices import FreeSliceReader
 from tpujob_operator.observe.in_place import PodAccount, last_restart
+from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.nodes import NodeWatch
 from tpujob_operator.observe.pod_state import PodState, pod_state
 from tpujob_operator.observe.report import Progress
@@ -53,6 +54,9 @@ class Gatherer:
         self._evidence = evidence
         self._reports = reports
         self._settings = settings
+        self._namespace_rights = MissingRights(
+            "its Namespace", "it waits for pods of jobs when it is deleted", interval_seconds=settings.resync_seconds
+        )
         self._nodes = NodeWatch(storage, enabled=not settings.watch_namespaces)
         self._free_slices = FreeSliceReader(storage, enabled=not settings.watch_namespaces)
         self._free_quota = FreeQuotaReader(storage, enabled=not settings.watch_namespaces)
@@ -160,9 +164,13 @@ class Gatherer:
         """
         keeps_pods = job.spec.workers is not None or job.spec.in_place_restarts > 0
         is_held = any(pod.being_deleted and not pod.is_left for pod in pods)
-        if not keeps_pods or not is_held or self._settings.watch_namespaces:
+        if not keeps_pods or not is_held or self._namespace_rights.is_missing(key[0]):
             return False
-        namespace = await self._storage.get_namespace(key[0])
+        try:
+            namespace = await self._storage.get_namespace(key[0])
+        except errors.Forbidden as error:
+            self._namespace_rights.note(key[0], error)
+            return False
         return namespace is not None and "deletionTimestamp" in namespace["metadata"]
 
     async def _suspects(

@@ -148,7 +148,6 @@ class Peers:
         self._straggler = ""
         self._on_failure: Callable[[End], None] = lambda end: None
         self._progress_state: Callable[[], ProgressState] = ProgressState
-        self._on_beat: Callable[[], None] = lambda: None
 
     @property
     def is_lead(self) -> bool:
@@ -164,16 +163,14 @@ class Peers:
         *,
         on_failure: Callable[[End], None],
         progress_state: Callable[[], ProgressState] = ProgressState,
-        on_beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts to listen and to send.
 
         Args:
             on_failure: Called once, in a thread, when the run is over for a reason that is not this process's own.
             progress_state: How far this process has come.
-            on_beat: Called with every sign of life.
         """
-        self._on_failure, self._progress_state, self._on_beat = on_failure, progress_state, on_beat
+        self._on_failure, self._progress_state = on_failure, progress_state
         threading.Thread(target=self._run, name="peers", daemon=True).start()
 
     def fail(self, end: End) -> End:
@@ -211,7 +208,6 @@ class Peers:
             if time.monotonic() >= next_beat:
                 next_beat = time.monotonic() + interval
                 self._lines.say("state", dataclasses.asdict(self._progress_state()))
-                self._on_beat()
             said = self._lines.read(max(next_beat - time.monotonic(), 0))
             if said is None:
                 self._lines.close()

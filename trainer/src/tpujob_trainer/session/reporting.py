@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpujob_contract import Process
+from tpujob_contract.connections import pages
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.exit.watchdog import Watchdog, WatchdogConfig
@@ -24,7 +25,7 @@ def serve_report(
     server.serve(
         report.snapshot,
         metrics.exposition,
-        host=server.address(in_pod=in_pod),
+        host=pages.address(in_pod=in_pod),
         port=process.report_port,
         curve=report.curve,
         name=process.owner,

@@ -6,26 +6,19 @@ POST /profile is for this machine alone, and not for the pages of a browser ther
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpujob_contract import profiling
-from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
+from tpujob_contract.connections import pages
+from tpujob_contract.connections.http_server import HttpServer, Request, Response, plain
+from tpujob_contract.connections.pages import JSON, Page
 from tpujob_contract.reports.report import PATH
 from tpujob_trainer.telemetry import page
 from tpujob_trainer.telemetry.profiler import BusyError, Profiler
 
-logger = logging.getLogger(__name__)
-
-JSON = "application/json"
 POLICY = (("Content-Security-Policy", page.SECURITY_POLICY),)
 LOOPBACK = ("127.0.0.1", "localhost")
-
-
-def address(*, in_pod: bool) -> str:
-    """All interfaces in a pod, where a NetworkPolicy decides who may come; this machine alone elsewhere."""
-    return "0.0.0.0" if in_pod else "127.0.0.1"  # noqa: S104
 
 
 def serve(
@@ -49,37 +42,14 @@ def serve(
         name: Of the job, for the page.
         profiler: Takes profiles; None: this program takes none.
     """
-    pages: dict[str, tuple[str, Callable[[], bytes]]] = {
+    served: dict[str, Page] = {
         "/": ("text/html; charset=utf-8", lambda: page.render(report(), curve(), name=name)),
         PATH: (JSON, lambda: json.dumps(report()).encode()),
-        "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
+        pages.METRICS_PATH: (pages.EXPOSITION, metrics),
     }
     if profiler:
-        pages[profiling.PATH] = (JSON, lambda: json.dumps(profiler.state()).encode())
-    try:
-        server = HttpServer(_handler(pages, profiler), host=host, port=port)
-    except OSError as error:
-        logger.warning("No /report and /metrics: port %d of %s: %s", port, host, error.strerror or error)
-        return None
-    server.start()
-    logger.info("Serving /report and /metrics on %s:%d", host, server.port)
-    return server
-
-
-def _handler(pages: Mapping[str, tuple[str, Callable[[], bytes]]], profiler: Profiler | None) -> Handler:
-    """Answers with these pages, and takes requests for profiles."""
-
-    def answer(request: Request) -> Response:
-        if request.method == "POST":
-            return _profile(request, profiler)
-        if request.method not in ("GET", "HEAD"):
-            return plain(405, "GET and POST alone are answered here")
-        found = pages.get(request.path)
-        if found is None:
-            return plain(404, f"there are {', '.join(pages)}")
-        return Response(200, found[0], found[1](), POLICY)
-
-    return answer
+        served[profiling.PATH] = (JSON, lambda: json.dumps(profiler.state()).encode())
+    return pages.serve(served, host=host, port=port, headers=POLICY, post=lambda request: _profile(request, profiler))
 
 
 def _profile(request: Request, profiler: Profiler | None) -> Response:

@@ -47,8 +47,8 @@ FAILURE_SECONDS = 5.0
 """Beyond the heartbeat: for one that sees a broken exchange to hear who is lost."""
 EXIT_CALLBACK_SECONDS = 5.0
 """Limit for what is done at exit (the attempt's file on a slow bucket)."""
-STUCK_HEARTBEATS = 3
-"""Heartbeats without a turn of any Python thread after which this process ends by itself; the others are gone then."""
+LAST_SECONDS = 90.0
+"""After which a process that leaves is gone even if its interpreter stands still: its launcher no longer watches it."""
 
 _PEER_LOST = re.compile(
     r"gloo|connection (closed|reset) by peer|heartbeat timeout|coordination service|unhealthy|broken pipe",
@@ -69,6 +69,8 @@ def run_to_exit(
         grace_seconds: Time from being asked to stop to being killed.
     """
     faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
+    # So does an interpreter that stands still: its launcher sends this before it kills the process.
+    faulthandler.register(signal.SIGURG, all_threads=True)
     _Exit(_name(process), message_file, grace_seconds).run(main)
 
 
@@ -132,6 +134,7 @@ class _Exit:
     def _end(self, code: int, message: str) -> NoReturn:
         if not self._leaving.acquire(blocking=False):
             threading.Event().wait()
+        faulthandler.dump_traceback_later(LAST_SECONDS, exit=True)
         try:
             line = f"{self._name}: {message}"
             words = "" if code == ExitCode.FINISHED else line
@@ -186,7 +189,6 @@ class _Exit:
         peers.start(
             on_failure=self._receive_failure,
             progress_state=lambda: self._watchdog.progress_state() if self._watchdog else ProgressState(),
-            on_beat=lambda: faulthandler.dump_traceback_later(STUCK_HEARTBEATS * peers.heartbeat_seconds, exit=True),
         )
 
     def _receive_failure(self, end: End) -> NoReturn:

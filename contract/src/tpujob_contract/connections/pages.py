@@ -1,0 +1,61 @@
+"""Pages that a process serves about itself on the report port: launchers for programs that serve none, and trainers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Callable, Mapping, Optional, Sequence, Tuple
+
+from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
+METRICS_PATH = "/metrics"
+
+Page = Tuple[str, Callable[[], bytes]]
+"""Its content type, and what makes its content."""
+
+
+def address(*, in_pod: bool) -> str:
+    """All interfaces in a pod, where a NetworkPolicy decides who may come; this machine alone elsewhere."""
+    return "0.0.0.0" if in_pod else "127.0.0.1"  # noqa: S104
+
+
+def serve(
+    pages: Mapping[str, Page],
+    *,
+    host: str,
+    port: int,
+    headers: Sequence[Tuple[str, str]] = (),
+    post: Optional[Handler] = None,
+) -> Optional[HttpServer]:
+    """A server that has started, or None where the port is taken: the program does not depend on it.
+
+    Args:
+        pages: By path.
+        host: The address to listen on.
+        port: The port there; 0: any free one.
+        headers: Of each page.
+        post: Answers POST; None: nothing does.
+    """
+
+    def answer(request: Request) -> Response:
+        if request.method == "POST" and post is not None:
+            return post(request)
+        if request.method not in ("GET", "HEAD"):
+            return plain(405, "GET and POST alone are answered here" if post else "GET alone is answered here")
+        found = pages.get(request.path)
+        if found is None:
+            return plain(404, f"there are {', '.join(pages)}")
+        return Response(200, found[0], found[1](), tuple(headers))
+
+    try:
+        server = HttpServer(answer, host=host, port=port)
+    except OSError as error:
+        logger.warning("No /report and /metrics: port %d of %s: %s", port, host, error.strerror or error)
+        return None
+    server.start()
+    logger.info("Serving /report and /metrics on %s:%d", host, server.port)
+    return server

@@ -1,0 +1,177 @@
+"""Runs the command of a container, once or again and again, and lets the other launchers know of each end."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Mapping, Optional, Sequence, Tuple
+
+from tpujob_contract import environment as names
+from tpujob_contract.environment import DistributedProcess, Process, read_environment
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_launcher.attempts.environment import child_environment
+from tpujob_launcher.child.outcome import ExitResult, exit_code_of, last_words
+from tpujob_launcher.child.program_end import ProgramEnds
+from tpujob_launcher.child.refused import Refused
+from tpujob_launcher.child.signals import SignalQueue
+from tpujob_launcher.child.supervisor import run
+from tpujob_launcher.frameworks import known as frameworks
+from tpujob_launcher.peers.meeting import announce_end, join, next_attempt
+from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.reports.reporting import Reporting
+from tpujob_launcher.reports.termination_message import TerminationMessage
+from tpujob_launcher.tpu.holders import TpuFiles
+from tpujob_launcher.tpu.waiting import wait_for_tpu
+
+logger = logging.getLogger(__name__)
+
+FAILED_EXIT_SECONDS = 5.0
+"""How long a program that has peers may take to end once an exception has ended its main thread. A JAX program waits in
+its exit handler until all peers are there, for up to five minutes, and the peers wait for it."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """What all attempts of a container share."""
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    process: Process
+    signals: SignalQueue
+    scratch: Path
+    """A folder for what attempts need."""
+    message: TerminationMessage
+    peers: Optional[Peers]
+    """The other launchers; None: there are none."""
+    tpu: TpuFiles
+
+    def run(self) -> Tuple[ExitResult, List[str]]:
+        """How the last attempt ended, and the lines that report its progress.
+
+        Raises:
+            Refused: an attempt does not start.
+        """
+        attempt = self._join() if self.peers is not None and self.peers.standing.attempt < 0 else 0
+        while True:
+            result, report = self._run(attempt)
+            if self.peers is None:
+                return result, report
+            following = next_attempt(self.peers, self.signals, exit_code_of(result)[0])
+            if following is None:
+                return result, report
+            said = "\n".join([self.message.text, *report])
+            self._begin(following, said=said, printed=last_words(result).decode(errors="replace"))
+            wait_for_tpu(self.environ, self.process, self.tpu, self.signals, self.peers.step)
+            attempt = following
+
+    def _join(self) -> int:
+        """The attempt in which the program of a replaced pod starts."""
+        peers = self.peers
+        assert peers is not None
+        attempt = join(peers, self.signals)
+        if attempt is None:
+            self.message.last_line = peers.history.line
+            if peers.was_stopped:
+                raise Refused(ExitCode.STOPPED, "told to stop before the other launchers let the program start")
+            why = peers.standing.over or "launcher 0 does not answer"
+            raise Refused(ExitCode.NO_ATTEMPT_LEFT, f"this pod has come to no attempt of the others: {why}")
+        self._begin(attempt)
+        return attempt
+
+    def _begin(self, attempt: int, *, said: str = "", printed: str = "") -> None:
+        """Notes how the attempt before ended, and that another one begins."""
+        assert self.peers is not None
+        self.peers.history.add(self.peers.standing.end, message=said, output=printed, now=time.time())
+        self.message.clear()
+        self.message.last_line = self.peers.history.line
+        self.peers.begin(attempt)
+
+    def _run(self, attempt: int) -> Tuple[ExitResult, List[str]]:
+        """How the command ended in an attempt, and the lines that report its progress."""
+        environ, peers = self._environment(attempt), self.peers
+        process = read_environment(environ)
+        folder = self.scratch / str(attempt)
+        folder.mkdir()
+        metrics_file = folder / "metrics.jsonl"
+        environ = child_environment(environ, process, self.command, str(metrics_file))
+        reporting = frameworks.reporting(process, environ, self.command, metrics_file)
+        with ExitStack() as stack:
+            ends = _listen(folder, stack)
+            try:
+                result = run(
+                    self.command,
+                    {**environ, **(ends.variables(environ) if ends else {}), **(peers.variables if peers else {})},
+                    self.signals,
+                    grace_seconds=process.grace_seconds,
+                    keep_output=self.message.is_wanted,
+                    on_start=lambda child: _start_all(reporting, peers, child),
+                    ends=ends,
+                    exit_seconds=FAILED_EXIT_SECONDS if has_peers(process) else None,
+                    others=peers,
+                    silence_seconds=process.silence_seconds,
+                    on_end=self._announce_end,
+                )
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
+                    raise
+                reason = f"command {self.command[0]!r} cannot be started: {error.strerror}"
+                raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(self.command[0])}") from error
+        return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+
+    def _environment(self, attempt: int) -> Mapping[str, str]:
+        """What an attempt but the first is told of those before."""
+        if self.peers is None or not attempt:
+            return self.environ
+        return {
+            **self.environ,
+            names.IN_PLACE_ATTEMPT: str(attempt),
+            names.IN_PLACE_CAUSE: self.peers.standing.cause,
+            names.IN_PLACE_ACCOUNT: self.peers.history.json,
+        }
+
+    def _announce_end(self, result: ExitResult) -> None:
+        """Tells the other launchers how the program of this one has ended."""
+        if self.peers is None:
+            return
+        failure = result.failure
+        announce_end(
+            self.peers,
+            code=exit_code_of(result)[0],
+            # Not when its process was gone: a peer may have noticed that before.
+            at=failure.at if failure else result.stopped_at,
+            line=self.message.first_line or (failure.error if failure else ""),
+            stopped_at=None if result.stop_signal is None else result.stopped_at,
+            was_told=result.was_told,
+        )
+
+
+def has_peers(process: Process) -> bool:
+    """Whether others wait for what this process does."""
+    return isinstance(process, DistributedProcess) and process.num_processes > 1
+
+
+def _start_all(reporting: Optional[Reporting], peers: Optional[Peers], child: int) -> None:
+    if reporting is not None:
+        reporting.start()
+    if peers is not None:
+        peers.started(child)
+
+
+def _listen(scratch: Path, stack: ExitStack) -> Optional[ProgramEnds]:
+    """Where the program reports its end; None where there can be no socket."""
+    try:
+        return stack.enter_context(ProgramEnds(scratch))
+    except OSError as error:
+        logger.warning("an uncaught exception of the program is seen only when its process ends: %s", error)
+        return None
+
+
+def _way_out(program: str) -> str:
+    """What to write instead of a program that cannot be started."""
+    if program.endswith(".py"):
+        return f"a Python file needs its interpreter: write [python3, {program}]"
+    return "give a program that is in the image"

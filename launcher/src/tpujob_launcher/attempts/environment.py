@@ -1,0 +1,31 @@
+"""The environment of a command: its place in the job, as JAX and the job's framework read it."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, Sequence
+
+from tpujob_contract.environment import DistributedProcess, IndependentWorker, Process
+from tpujob_launcher.frameworks import known as frameworks
+
+_JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+_LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"
+"""On CPU, JAX does not use the value. Without it, `jax.distributed.initialize` looks for a cluster to ask. That fails
+in an image with the package `kubernetes`: pods have no token (jax-ml/jax:jax/_src/clusters/k8s_cluster.py)."""
+
+
+def child_environment(
+    environ: Mapping[str, str], process: Process, command: Sequence[str] = (), metrics_file: str = ""
+) -> Dict[str, str]:
+    """The environment of the command: its ids where it is one of several, none where it works alone."""
+    child = dict(environ)
+    if isinstance(process, DistributedProcess):
+        values = (process.coordinator, str(process.num_processes), str(process.process_id))
+        child.update(zip(_JAX_VARIABLES, values))  # noqa: B905 - strict= came with 3.10
+        if environ.get("JAX_PLATFORMS") == "cpu":
+            child[_LOCAL_DEVICES] = ",".join(map(str, range(process.chips_per_host)))
+        child.update(frameworks.variables(process, environ, command, metrics_file))
+    elif isinstance(process, IndependentWorker):
+        # What an image brings along would make 32 workers wait for each other.
+        for name in (*_JAX_VARIABLES, _LOCAL_DEVICES):
+            child.pop(name, None)
+    return child

@@ -1,0 +1,42 @@
+"""Ends what a program has left behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from typing import Callable, Dict, Set, Tuple
+
+from tpujob_launcher.child.processes import command_line, descendants, reap, send
+from tpujob_launcher.child.signals import SignalQueue
+
+logger = logging.getLogger(__name__)
+
+_KILLED_SECONDS = 1.0
+"""How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
+
+
+def end_leftovers(signals: SignalQueue, seconds: float, meanwhile: Callable[[], None]) -> Tuple[str, ...]:
+    """Ends every process below this one: asked at once, killed after `seconds`. Lines about those that were killed."""
+    asked: Set[int] = set()
+    killed: Dict[int, str] = {}
+    deadline = time.monotonic() + seconds
+    while True:
+        reap()
+        alive = descendants(os.getpid())
+        if not alive or time.monotonic() > deadline + _KILLED_SECONDS:
+            break
+        for pid in alive:
+            if time.monotonic() >= deadline:
+                killed.setdefault(pid, command_line(pid))
+                send(pid, signal.SIGKILL)
+            elif pid not in asked:
+                asked.add(pid)
+                send(pid, signal.SIGTERM)
+        meanwhile()
+        # Only our own children announce their end by a signal, so look again soon.
+        signals.wait(0.02)
+    for pid in alive:
+        logger.error("process %d (%s) cannot be killed", pid, command_line(pid))
+    return tuple(f"left behind and killed: process {pid} ({command})" for pid, command in killed.items())

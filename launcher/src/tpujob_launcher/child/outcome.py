@@ -1,0 +1,67 @@
+"""How a program ended, and what that means: the exit code of its container, and lines of its message. Pure."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import List, Optional, Tuple
+
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line, stopped_line
+from tpujob_launcher.child.program_end import ProgramEnd
+
+
+@dataclass(frozen=True)
+class ExitResult:
+    """How a program ended."""
+
+    code: int
+    """Its exit code as a shell counts it: 128 + n for death by signal n."""
+    diagnostics: Tuple[str, ...] = ()
+    """What the code does not tell, for the termination message."""
+    output: bytes = b""
+    """The last lines of its output, if they were kept."""
+    stop_signal: Optional[int] = None
+    """The signal that requested the stop, if any."""
+    stopped_at: float = 0.0
+    """When that came, or when the program ended by itself: Unix time."""
+    failure: Optional[ProgramEnd] = None
+    """With which error the program says that it ended."""
+    was_told: bool = False
+    """Whether it was ended since the program of another host had failed."""
+    following: Optional[Tuple[int, str]] = None
+    """Exit code and words of a program that ends because of another host's; None: no other has failed before."""
+
+
+def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
+    """The exit code of the container, and diagnostics, for a program that has ended."""
+    diagnostics = list(result.diagnostics)
+    if result.following is not None:
+        code, words = result.following
+        diagnostics.insert(0, words)
+        if result.was_told and result.stop_signal is None and (result.code > 128 or result.code == ExitCode.FINISHED):
+            return code, diagnostics
+    if result.failure is not None and result.failure.error:
+        diagnostics.insert(0, failure_line(result.failure.at, result.failure.error))
+    if result.stop_signal is not None:
+        name = signal.Signals(result.stop_signal).name
+        if result.code == ExitCode.FINISHED:
+            told = f"told to stop by {name}, {RETURNED_0}"
+            return ExitCode.STOPPED, [*diagnostics, told, stopped_line(result.stopped_at)]
+        diagnostics.append(f"told to stop by {name}")
+    elif result.code == ExitCode.STOPPED:
+        diagnostics.append(NOT_ASKED)
+    if result.code == ExitCode.STOPPED:
+        diagnostics.append(stopped_line(result.stopped_at))
+    return result.code, diagnostics
+
+
+def last_words(result: ExitResult) -> bytes:
+    """The end of the output; where other things follow the traceback of the program's error there, the traceback.
+
+    A program that calls `sys.exit` has reported why before, and Python prints no traceback of that.
+    """
+    failure = result.failure
+    is_exit = failure is None or failure.error.startswith("SystemExit")
+    trace = b"" if failure is None or is_exit else failure.traceback.strip().encode()
+    return trace if trace and not result.output.rstrip().endswith(trace.rpartition(b"\n")[2]) else result.output

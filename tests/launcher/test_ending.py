@@ -1,0 +1,155 @@
+"""How long a program and what it leaves behind may take, decided without a process."""
+
+import signal
+
+import pytest
+
+from tpujob_launcher.child.ending import (
+    FINISHED_SECONDS,
+    FROZEN_SECONDS,
+    LEFTOVER_SECONDS,
+    OWN_END_SECONDS,
+    SAVING_SECONDS,
+    SPEAKING_SECONDS,
+    TOLD_SECONDS,
+    TOLD_TO_START_AGAIN_SECONDS,
+    Act,
+    Ending,
+)
+from tpujob_launcher.child.program_end import ProgramEnd
+from tpujob_launcher.peers.decisions import READY_SECONDS
+
+CHILD, COMMAND = 4711, 4712
+NEVER = 1e9
+
+
+def ending(
+    *, grace_seconds: float = 30.0, exit_seconds: float | None = 5.0, silence_seconds: float | None = None
+) -> Ending:
+    return Ending(CHILD, grace_seconds=grace_seconds, exit_seconds=exit_seconds, silence_seconds=silence_seconds)
+
+
+def acts(of: Ending, until: float, printed_at: float = 0.0) -> list[tuple[float, Act]]:
+    """What is done up to a moment, and when, by a supervisor that looks whenever something may be due."""
+    found, now = [], 0.0
+    while now <= until:
+        found += [(now, act) for act in of.look(now, 1000.0 + now, printed_at)]
+        now += max(of.seconds(now, printed_at) or 0.0, 1e-3) if of.seconds(now, printed_at) is not None else NEVER
+    return [(round(at, 1), act) for at, act in found]
+
+
+def said(code: int, pid: int = CHILD) -> ProgramEnd:
+    return ProgramEnd(pid, code, 1000.0, "E: x" if code else "")
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_seconds", "done"),
+    [
+        pytest.param(
+            1, 5.0, [(1.0, Act.NAME_FAILURE), (5.0, Act.END_FAILED), (5.0, Act.KILL)], id="failed, and others wait"
+        ),
+        pytest.param(1, None, [], id="one on its own may take its time"),
+        pytest.param(75, 5.0, [(FINISHED_SECONDS, Act.NAME_FINISHED)], id="saved, to be started again: no failure"),
+        pytest.param(75, None, [], id="the same on its own"),
+        pytest.param(0, 5.0, [(FINISHED_SECONDS, Act.NAME_FINISHED)], id="a program that came to its end"),
+    ],
+)
+def test_a_program_that_has_failed_is_ended_if_others_wait_for_it(
+    code: int, exit_seconds: float | None, done: list[tuple[float, Act]]
+) -> None:
+    supervised = ending(exit_seconds=exit_seconds)
+    assert supervised.reported(said(code), 0.0) == (code == 1)
+    # What is killed is killed again until it is gone; here it never is.
+    assert acts(supervised, FINISHED_SECONDS)[:3] == done
+
+
+def test_a_command_of_a_script_that_has_failed_is_killed_alone() -> None:
+    supervised = ending()
+    assert not supervised.reported(said(1, COMMAND), 0.0), "the script may go on"
+    assert [act for _, act in acts(supervised, 10.0)] == [Act.NAME_FAILURE, Act.END_FAILED, Act.KILL_FAILED]
+
+
+@pytest.mark.parametrize(
+    ("printed_at", "is_asked_to_stop", "done"),
+    [
+        (0.0, False, [(10.0, Act.NAME_SILENCE), (10.0, Act.SHOW_STACKS), (12.0, Act.KILL)]),
+        (5.0, False, [(15.0, Act.NAME_SILENCE), (15.0, Act.SHOW_STACKS), (17.0, Act.KILL)]),
+        (0.0, True, []),
+    ],
+    ids=["it printed nothing", "it printed since", "it is on its way out"],
+)
+def test_silence_counts_from_the_last_output(
+    printed_at: float, is_asked_to_stop: bool, done: list[tuple[float, Act]]
+) -> None:
+    supervised = ending(silence_seconds=10.0)
+    if is_asked_to_stop:
+        supervised.asked_to_stop(signal.SIGTERM, 0.0, 1000.0)
+    assert acts(supervised, 18.0, printed_at) == done
+    assert supervised.failure is None or supervised.failure.at == pytest.approx(1000.0 + printed_at)
+
+
+def test_a_frozen_program_is_killed_unless_it_goes_on() -> None:
+    supervised = ending()
+    assert supervised.froze(0.0, 1000.0)
+    assert not supervised.froze(1.0, 1001.0), "it is the same stop"
+    supervised.thawed()
+    assert acts(supervised, FROZEN_SECONDS) == []
+    assert supervised.froze(0.0, 1000.0)
+    assert acts(supervised, FROZEN_SECONDS) == [(FROZEN_SECONDS, Act.END_FROZEN), (FROZEN_SECONDS, Act.KILL)]
+
+
+@pytest.mark.parametrize("was_told", [False, True])
+def test_who_ends_since_another_has_failed_reports_no_failure(was_told: bool) -> None:
+    """On a host whose clock is behind, it would be taken for the first."""
+    supervised = ending()
+    if was_told:
+        supervised.told(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
+    assert supervised.reported(ProgramEnd(CHILD, 1, 1000.0, "SystemExit: told"), 0.0) != was_told
+
+
+STOPPED, CRASHED = (75, "asked to stop (SIGTERM at process 1)"), (1, "lost process 1")
+
+
+@pytest.mark.parametrize(
+    ("following", "in_place", "grace_seconds", "asked", "killed"),
+    [
+        pytest.param(CRASHED, False, 30.0, OWN_END_SECONDS, OWN_END_SECONDS + TOLD_SECONDS, id="a crash"),
+        pytest.param(CRASHED, True, 30.0, 0.0, TOLD_TO_START_AGAIN_SECONDS, id="a crash after which all start again"),
+        pytest.param(None, True, 30.0, 0.0, TOLD_TO_START_AGAIN_SECONDS, id="all start again"),
+        pytest.param(STOPPED, False, 300.0, 0.0, 298.0, id="a stop: it may save"),
+        pytest.param(STOPPED, True, 30.0, 0.0, 28.0, id="a stop after which all start again"),
+        pytest.param(STOPPED, True, 300.0, 0.0, SAVING_SECONDS, id="no longer than launcher 0 waits"),
+    ],
+)
+def test_how_long_a_program_may_take_that_has_to_end(
+    following: tuple[int, str] | None, in_place: bool, grace_seconds: float, asked: float, killed: float
+) -> None:
+    supervised = ending(grace_seconds=grace_seconds)
+    supervised.told(following, speaks=False, is_silent=False, in_place=in_place, now=0.0)
+    assert acts(supervised, 300.0) == [(asked, Act.ASK), (killed, Act.KILL)]
+    assert killed < READY_SECONDS or not in_place
+
+
+def test_a_program_that_no_longer_answers_shows_its_stacks_before_it_is_killed() -> None:
+    supervised = ending()
+    supervised.told(CRASHED, speaks=True, is_silent=True, in_place=False, now=0.0)
+    assert acts(supervised, 10.0) == [(0.0, Act.SHOW_STACKS), (SPEAKING_SECONDS, Act.KILL)]
+
+
+@pytest.mark.parametrize(
+    ("grace_seconds", "asked_at", "least", "most"),
+    [
+        pytest.param(30.0, None, LEFTOVER_SECONDS, LEFTOVER_SECONDS, id="the program ended by itself"),
+        pytest.param(4.0, None, 3.2, 3.2, id="a short grace period"),
+        pytest.param(30.0, 80.0, LEFTOVER_SECONDS, LEFTOVER_SECONDS, id="much of the grace period is left"),
+        pytest.param(30.0, 74.0, 0.0, 2.0, id="little is left"),
+        pytest.param(30.0, 71.0, -60.0, -1.0, id="none is left"),
+    ],
+)
+def test_leftovers_have_what_the_grace_period_has(
+    grace_seconds: float, asked_at: float | None, least: float, most: float
+) -> None:
+    supervised = ending(grace_seconds=grace_seconds)
+    if asked_at is not None:
+        supervised.asked_to_stop(signal.SIGTERM, asked_at, 1000.0)
+    assert least - 1e-9 <= supervised.leftover_seconds(100.0) <= most + 1e-9
