@@ -184,6 +184,10 @@ class Decisions:
             return []
         return self._restart(now)
 
+    def refused(self, why: str) -> List[Message]:
+        """A launcher cannot take part in the next attempt, which it is awaited for."""
+        return self._close(why)
+
     def ready(self, process: int, attempt: int, now: float) -> List[Message]:
         """Nothing of a program is left, and its launcher waits for the next attempt."""
         if not self._is_ending or attempt != self.attempt:

@@ -25,6 +25,8 @@ HEARTBEAT_SECONDS = 30.0
 """Silence after which a launcher counts as lost, unless its program has said another limit."""
 STRAGGLER_BEATS = 2
 """Without progress on process 0: within the second of them all others have reported their steps."""
+CONFIGURATION_ERROR = "ConfigurationError"
+"""The trainer's error for processes that do not run the same thing."""
 BACK_SECONDS = 3.0
 """For a launcher whose connection broke to come again: it tries once a second."""
 
@@ -109,12 +111,16 @@ class Watch:
             return []
         for one in [self._here[process]] if process else [self._here[i] for i in sorted(self._here)]:
             if words := verdict.disagreement(one, own):
-                return self._refuse("ConfigurationError", words)
+                return self._refuse(CONFIGURATION_ERROR, words)
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
         self._deadline = None
         return self._say(MET, {"nonce": nonce, "lead": self._hosts[0]})
+
+    def refuse(self, words: str) -> List[Message]:
+        """A process that cannot meet the others, in words: programs that wait for it end."""
+        return [] if self.has_met or self._is_refused else self._refuse(CONFIGURATION_ERROR, words)
 
     def progressed(self, process: int, values: Mapping[str, Any], now: float) -> None:
         """A program says how far it has come; what it cannot have said counts for nothing."""
