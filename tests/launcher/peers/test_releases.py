@@ -87,6 +87,41 @@ def test_nobody_waits_for_a_new_pod_whose_launcher_speaks_otherwise(replacing: S
     assert replacing.standing.over == OF_ANOTHER
 
 
+@pytest.mark.parametrize("jax", ["1.1", "1.0"], ids=["a newer image", "the same image"])
+def test_a_new_pod_with_a_newer_image_costs_all_pods_and_not_the_job(replacing: Server, jax: str) -> None:
+    """A tag may have moved since the others pulled it: in new pods all have what it names now."""
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(
+            messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []})))
+        )
+        wait_for("the launcher", lambda: has_member(replacing))
+        replacing.fail(137, 1.0, "killed")
+        replacing.say((messages.READY, {"attempt": 1}))
+        launcher.sendall(messages.to_line((messages.READY, {"attempt": 1})))
+        wait_for("the next attempt", lambda: has_member(replacing) and replacing.standing.allowed == 1)
+        replacing.begin(1)
+        replacing._hear_program("hello", {"configuration": "c0ffee", "versions": {"jax": "1.0"}})
+        here = {"attempt": 1, "configuration": "c0ffee", "versions": {"jax": jax}}
+        launcher.sendall(messages.to_line((messages.HERE, here)))
+
+        def is_decided() -> bool:
+            return has_member(replacing) and bool(replacing.standing.met or replacing.standing.refused)
+
+        wait_for("the meeting", is_decided)
+    if jax == "1.0":
+        assert (replacing.standing.refused, replacing.standing.over) == (None, None)
+        return
+    refused = replacing.standing.refused
+    assert refused is not None
+    assert refused["error"] == "TrainerError", "78 would end the job for good"
+    assert (
+        "have different versions: jax 1.1 and 1.0; all processes of a run must use the same image" in refused["message"]
+    )
+    over = replacing.standing.over
+    assert over is not None
+    assert refused["message"].startswith(over)
+
+
 def test_a_launcher_of_0_1_neither_hinders_the_others_nor_is_hindered(one: One, port: int, tmp_path: Path) -> None:
     """It knows no others, and nobody takes it for lost: its program goes on, and so do theirs."""
     with tarfile.open(RELEASED) as sources:

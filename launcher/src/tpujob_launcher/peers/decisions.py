@@ -185,7 +185,7 @@ class Decisions:
         return self._restart(now)
 
     def refused(self, why: str) -> List[Message]:
-        """A launcher cannot take part in the next attempt, which it is awaited for."""
+        """A new pod cannot take part in an attempt, and would not in the next one either."""
         return self._close(why)
 
     def ready(self, process: int, attempt: int, now: float) -> List[Message]:

@@ -148,7 +148,9 @@ class Server(Peers, LineServer):
             f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
             for i in range(process.num_processes)
         ]
-        return Watch(attempt, self._names, positions, process.startup_seconds)
+        # In place of a lost pod there may be one with a newer image; where all pods are made anew, all have that.
+        is_final = not (attempt and self.replaces_pods)
+        return Watch(attempt, self._names, positions, process.startup_seconds, is_difference_final=is_final)
 
     def _say_who_is_here(self, now: float) -> None:
         here, at = self._watch.here, now
@@ -285,7 +287,11 @@ class Server(Peers, LineServer):
         if kind == STATE and isinstance(values.get("state"), dict):
             self._watch.progressed(process, values["state"], now)
         elif kind == HERE:
-            self._tell(self._watch.came(process, values, now, secrets.token_hex(4)))
+            said = self._watch.came(process, values, now, secrets.token_hex(4))
+            self._tell(said)
+            differ = [values for kind, values in said if kind == REFUSED]
+            if differ and self._watch.attempt and self.replaces_pods:
+                self._tell(self._decisions.refused(str(differ[0]["message"])))
         elif kind == ASKED:
             self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))
 
