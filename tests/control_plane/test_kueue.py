@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.control_plane.fleet import AMOUNTS, HOSTS, NODE_LABELS, POOL
 from tests.docs.newcomer import section
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess, grant_rights
@@ -30,14 +31,7 @@ from tpujob_resource.models.times import format_time
 
 pytestmark = pytest.mark.control_plane
 
-POOL = "cloud.google.com/gke-nodepool"
 POOLS = ("a", "b")
-HOSTS = 4
-NODE_LABELS = {
-    "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-    "cloud.google.com/gke-tpu-topology": "4x4",
-}
-AMOUNTS = {"cpu": "180", "memory": "720Gi", "google.com/tpu": "4", "pods": "15", "ephemeral-storage": "1Ti"}
 # For all tests at once: without a kubelet, pods of a test that has ended keep their share.
 SMALL = {"google.com/tpu": 16}
 IN_ALL = "in the ClusterQueue"
@@ -80,7 +74,7 @@ def queued(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Job
     namespace = "kueue-" + request.node.callspec.id
     queues.create_namespace(namespace)
     for queue in ("plain", "topology"):
-        _create(queues, "LocalQueue", queue, {"clusterQueue": queue}, namespace=namespace)
+        create(queues, "LocalQueue", queue, {"clusterQueue": queue}, namespace=namespace)
     nodes = [f"{request.node.callspec.id}-{pool}-{host}" for pool in POOLS for host in range(HOSTS)]
     for node in nodes:
         pool = node.rsplit("-", 2)[1]
@@ -111,10 +105,10 @@ def crowded(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Jo
         }
     ]
     preemption = {"withinClusterQueue": "LowerPriority"}
-    _create(
+    create(
         queues, "ClusterQueue", namespace, {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
     )
-    _create(queues, "LocalQueue", "small", {"clusterQueue": namespace}, namespace=namespace)
+    create(queues, "LocalQueue", "small", {"clusterQueue": namespace}, namespace=namespace)
     yield Jobs(queues, namespace)
     queues.api.delete(f"/api/v1/namespaces/{namespace}")
 
@@ -132,16 +126,16 @@ def _is_free(jobs: Jobs) -> bool:
 def _create_queues(plane: ControlPlane) -> None:
     for name, value in (("low", 1), ("high", 2)):
         plane.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
-    _create(plane, "Topology", "pools", {"levels": [{"nodeLabel": POOL}, {"nodeLabel": "kubernetes.io/hostname"}]})
+    create(plane, "Topology", "pools", {"levels": [{"nodeLabel": POOL}, {"nodeLabel": "kubernetes.io/hostname"}]})
     accelerator = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in QUOTAS.items()]
     for name, more in (("plain", {}), ("topology", {"topologyName": "pools"})):
-        _create(plane, "ResourceFlavor", name, {"nodeLabels": accelerator, **more})
+        create(plane, "ResourceFlavor", name, {"nodeLabels": accelerator, **more})
         groups = [{"coveredResources": list(QUOTAS), "flavors": [{"name": name, "resources": quotas}]}]
-        _create(plane, "ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups})
+        create(plane, "ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups})
 
 
-def _create(plane: ControlPlane, kind: str, name: str, spec: Object, *, namespace: str | None = None) -> None:
+def create(plane: ControlPlane, kind: str, name: str, spec: Object, *, namespace: str | None = None) -> None:
     plural = "topologies" if kind == "Topology" else f"{kind.lower()}s"
     scope = f"namespaces/{namespace}/" if namespace else ""
     body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -181,7 +175,7 @@ def test_each_slice_lies_in_one_pool(queued: Jobs, queue: str, placement: dict[s
 
 def test_doctor_lists_the_queues_of_a_namespace(queues: ControlPlane) -> None:
     queues.create_namespace("kueue-doctor")
-    _create(queues, "LocalQueue", "team-a", {"clusterQueue": "plain"}, namespace="kueue-doctor")
+    create(queues, "LocalQueue", "team-a", {"clusterQueue": "plain"}, namespace="kueue-doctor")
     told = subprocess.run(
         [sys.executable, "-m", "tpujob", "doctor", "-n", "kueue-doctor"],
         env={**os.environ, "KUBECONFIG": str(queues.kubeconfig), "NO_PROXY": "127.0.0.1"},
@@ -282,7 +276,7 @@ def test_the_queues_of_the_page_admit_a_job_and_hold_the_next(queues: ControlPla
     for each in YAML(typ="safe", pure=True).load_all(text):
         assert each["apiVersion"] == API_VERSION
         metadata = each["metadata"]
-        _create(queues, each["kind"], metadata["name"], each["spec"], namespace=metadata.get("namespace"))
+        create(queues, each["kind"], metadata["name"], each["spec"], namespace=metadata.get("namespace"))
     jobs = Jobs(queues, "team-a")
     jobs.create("first", accelerator="v5e-16", queue="team-a")
     wait_for_its_place(jobs, "first")

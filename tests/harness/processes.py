@@ -174,6 +174,7 @@ def start(
     startup_seconds: int = int(PATIENCE_SECONDS),
     grace_seconds: int = 120,
     program: Sequence[str] = TRAINER,
+    launchers: Sequence[Sequence[str]] = (),
     absent: Sequence[int] = (),
     extra: Mapping[str, str] | None = None,
     extra_of: Callable[[int], Mapping[str, str]] = lambda index: {},
@@ -192,14 +193,15 @@ def start(
         startup_seconds: How long they wait for each other.
         grace_seconds: From SIGTERM to the end.
         program: Arguments of Python; several are started by launchers, without which they do not meet.
+        launchers: Arguments of Python that start the launcher of each process, where it is not this release's.
         absent: Processes that never come.
         extra: More environment.
         extra_of: More environment of one process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     coordinator, launcher, *report_ports = free_ports(processes + 2)
-    if processes > 1 and program[: len(LAUNCH)] != LAUNCH:
-        program = (*LAUNCH, sys.executable, *program)
+    started_by = list(launchers) or [LAUNCH] * processes
+    is_launched = processes > 1 and program[: len(LAUNCH)] != LAUNCH
     hosts = processes // slices
     members = []
     for index in range(processes):
@@ -223,7 +225,8 @@ def start(
             **(extra or {}),
             **extra_of(index),
         }
-        members.append(Member(index, program, folder, report_ports[index], environment))
+        command = (*started_by[index], sys.executable, *program) if is_launched else program
+        members.append(Member(index, command, folder, report_ports[index], environment))
     return Run(members)
 
 

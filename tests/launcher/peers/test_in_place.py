@@ -5,13 +5,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness.launched import JOB, Launched
+from tests.harness.launched import JOB, LAUNCHER, Launched
 from tests.launcher.conftest import Launch
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.reports import in_place
@@ -47,12 +47,22 @@ def port() -> int:
 def one(launch: Launch, tmp_path: Path, port: int) -> Callable[..., Launched]:
     """Starts the launcher of one host."""
 
-    def started(host: int, failure: str, *, fails: int = 1, limit: int = 2, deaf: str = "", **more: str) -> Launched:
+    def started(
+        host: int,
+        failure: str,
+        *,
+        fails: int = 1,
+        limit: int = 2,
+        deaf: str = "",
+        launcher: Sequence[str] = LAUNCHER,
+        **more: str,
+    ) -> Launched:
         program = PROGRAM.format(fails=fails, failure=failure, deaf=deaf)
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_IN_PLACE": str(limit), "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(tmp_path)}
         at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}", "TPUJOB_HOST": str(host)}
-        return launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, **at, **more})
+        environ = {**JOB, **place, **peers, **at, **more}
+        return launch(sys.executable, "-c", program, environ=environ, launcher=launcher)
 
     return started
 

@@ -51,7 +51,8 @@ def test_who_is_missing_is_named_to_all() -> None:
     assert (kind, values["error"]) == (REFUSED, "PeersMissingError")
     assert values["message"] == (
         "2 of 4 processes did not come within 4 s: process 1 (slice 0, host 1), process 3 (slice 0, host 3); "
-        "see whether their pods are scheduled, and whether their logs end before this"
+        "see whether their pods are scheduled, whether their logs end before this, and whether they have the image of "
+        "process 0"
     )
 
 

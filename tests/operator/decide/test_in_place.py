@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, JOBSET_UID, NOW, ended, host, job, jobset, observed, pod, recorded, terminated
+from tests.operator.building import (
+    BOTH,
+    JOBSET_UID,
+    NOW,
+    condition,
+    ended,
+    host,
+    job,
+    jobset,
+    observed,
+    pod,
+    recorded,
+    terminated,
+)
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, restarts
@@ -15,6 +28,7 @@ from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time
@@ -111,6 +125,15 @@ SINCE_ALL_NEW: dict[str, Any] = {
     "counts": {wire.DISRUPTION: 1, wire.CRASH: 1},
     "ends": [*ALL_NEW["ends"], end(2, words="since it started again")],
 }
+LOST_IN_A_ROW: list[dict[str, Any]] = [
+    {
+        "counts": {wire.DISRUPTION: count},
+        "ends": [
+            end(number, wire.DISRUPTION, again=NOW.timestamp() + 60 * number + 2.9) for number in range(1, count + 1)
+        ],
+    }
+    for count in (1, 2, 3)
+]
 KILLED = (ended(0, 137, after=58), ended(1, 137, after=58))
 DELETED = ended(1, 143, after=58, was_asked=True)
 OUT_OF_MEMORY = ended(1, 137, after=58)
@@ -175,6 +198,17 @@ HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[C
     "a pod that failed by itself soon after one that was deleted": (
         [([told(LOST)], {"replaced": (OUT_OF_MEMORY, ended(1, 143, after=40, was_asked=True))})],
         [Cause.CRASH],
+    ),
+    "a pod that failed by itself in the second in which all had started again, and one that was deleted later": (
+        [
+            ([told(LOST_IN_A_ROW[0])], {"replaced": (DELETED,)}),
+            ([told(LOST_IN_A_ROW[1])], {"replaced": (DELETED, ended(1, 137, after=62))}),
+            (
+                [told(LOST_IN_A_ROW[2])],
+                {"replaced": (DELETED, ended(1, 137, after=62), ended(1, 143, after=178, was_asked=True))},
+            ),
+        ],
+        [Cause.DISRUPTION, Cause.CRASH, Cause.DISRUPTION],
     ),
     "a pod of another time": (
         [([told(LOST)], {"replaced": (ended(1, 137, after=-900),)})],
@@ -379,3 +413,27 @@ def test_the_next_incarnation_counts_them_once() -> None:
     after = Status(earlier_restarts=of_jobsets(before), in_place_total=2)
     assert restarts(after, jobset()) == 5
     assert of_jobsets(Status()) is None
+
+
+NO_LEADER = "Error creating: follower pod node selector for topology domain not found"
+LEFT = {0: ("llama-w-0-0-before",)}
+
+
+@pytest.mark.parametrize(
+    ("reason", "seen"),
+    [
+        (Reason.POD_NOT_REPLACED, {"creation_failure": NO_LEADER, "failed_leaders": LEFT}),
+        (Reason.POD_REPLACED, {"creation_failure": NO_LEADER}),
+        (Reason.POD_REPLACED, {"failed_leaders": LEFT}),
+        (Reason.POD_REPLACED, {"creation_failure": NO_LEADER, "failed_leaders": {1: LEFT[0]}}),
+    ],
+    ids=["it is in the way", "its successor has no node yet", "nothing is refused", "of another slice"],
+)
+def test_a_failed_leader_for_which_jobset_refuses_a_pod_is_named(reason: Reason, seen: dict[str, Any]) -> None:
+    lost = ended(1, 143, was_asked=True, asked_at=NOW)
+    status = decide(
+        observed(job(status=recorded(), inPlaceRestarts=2), jobset=jobset(), hosts=(host(0),), ended=(lost,), **seen),
+        SETTINGS,
+    ).status.as_stored()
+    assert condition(status, Type.RUNNING) == ("False", reason)
+    assert ("`kubectl delete pod llama-w-0-0-before`" in status["message"]) == (reason is Reason.POD_NOT_REPLACED)

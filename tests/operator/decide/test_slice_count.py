@@ -1,5 +1,6 @@
 """A job that may run with fewer slices goes on while machines are missing, and grows when they are back."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -9,11 +10,13 @@ import pytest
 
 from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded
 from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.decide.slice_count import LONGEST_PAUSE_SECONDS, complete_slices, size
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.state import Host, Observed, QueueState
+from tpujob_operator.observe.state import Host, LostNode, Observed, QueueState
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
@@ -419,3 +422,30 @@ def test_a_job_grows_when_its_queue_has_quota() -> None:
     assert decision.note is not None
     assert (decision.status.slices, decision.note.reason) == (3, Reason.GROWN)
     assert "Places in the queue for 1 more slices are free." in decision.note.message
+
+
+GONE = ended(1, 143, slice_index=2, was_asked=True, asked_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("in_place", "lost", "expected"),
+    [
+        (3, {"ended": (GONE,)}, 1),
+        (3, {"lost_nodes": (LostNode(attempt=0, name="n", trouble="is gone"),)}, 1),
+        (3, {}, 0),
+        (0, {"ended": (GONE,)}, 0),
+    ],
+    ids=["a pod", "a node", "nothing", "JobSet counts it"],
+)
+def test_what_no_pod_took_the_place_of_is_one_disruption(in_place: int, lost: dict[str, Any], expected: int) -> None:
+    """The others wait for it in their pods, until these are made anew with fewer slices."""
+    before = {"restarts": 4, "inPlaceTotal": 1, "disruptions": 2}
+    seen = waiting(spec={"inPlaceRestarts": in_place}, status=before, **lost)
+
+    status = decide(seen, SETTINGS).status
+
+    assert (status.slices, status.incarnation) == (2, 2)
+    assert (status.restarts, status.in_place_total, status.disruptions) == (4 + expected, 1, 2 + expected)
+    assert status.earlier_restarts == 3 + expected
+    assert recorded_between(seen.status, status) == Counter({Cause.DISRUPTION: expected})
+    assert (status.restarts_without_progress or 0) == expected

@@ -232,7 +232,8 @@ class Client(Peers):
         return {
             "error": "PeersMissingError",
             "message": f"process 0 (slice 0, host 0) at {host}:{port} did not answer within {limit:g} s "
-            f"({self._problem}); see whether its pod is scheduled, and whether its log ends before this",
+            f"({self._problem}); see whether its pod is scheduled, whether its log ends before this, and "
+            "whether it has the image of this one",
         }
 
     def _send_line(self, message: Message) -> None:

@@ -181,6 +181,10 @@ class Decisions:
             return []
         return self._restart(now)
 
+    def refused(self, why: str) -> List[Message]:
+        """A new pod cannot take part in an attempt, and would not in the next one either."""
+        return self._close(why)
+
     def ready(self, process: int, attempt: int, now: float) -> List[Message]:
         """Nothing of a program is left, and its launcher waits for the next attempt."""
         if not self._is_ending or attempt != self.attempt:

@@ -84,6 +84,14 @@ def hello(process: DistributedProcess, at: Optional[Standpoint] = None, host: st
     }
 
 
+def another_release(name: str, version: int) -> str:
+    """Why the launcher of a process, by the process's name, cannot take part: it speaks another version."""
+    return (
+        f"the launcher of {name} is of another release (its messages have version {version}, those of process 0 have "
+        f"version {VERSION}), so these do not understand each other: all pods of a job need one image"
+    )
+
+
 def to_line(message: Message) -> bytes:
     """The message as one line."""
     kind, values = message

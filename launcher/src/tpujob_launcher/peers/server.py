@@ -6,11 +6,12 @@ import logging
 import secrets
 import socket
 import time
-from typing import List, Optional, Set
+from typing import Any, List, Mapping, Optional, Set
 
 from tpujob_contract.connections import open_files, ports
 from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.process_ids import process_name
 from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
@@ -26,6 +27,7 @@ from tpujob_launcher.peers.messages import (
     HERE,
     OVER,
     READY,
+    REFUSED,
     RESTART,
     STATE,
     STOPPING,
@@ -34,7 +36,7 @@ from tpujob_launcher.peers.messages import (
 )
 from tpujob_launcher.peers.peers import SILENT, STRAGGLER, Peers
 from tpujob_launcher.peers.program import ProgramLine
-from tpujob_launcher.peers.watch import Watch
+from tpujob_launcher.peers.watch import CONFIGURATION_ERROR, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +86,8 @@ class Server(Peers, LineServer):
         self._watch = self._watch_of(0)
         self._logged = (-1, 0.0)
         self._has_warned = False
+        self._of_another_release: Set[int] = set()
+        """Whose launchers speak another version."""
 
     def close(self) -> None:
         """Says goodbye, and closes all connections."""
@@ -146,7 +150,9 @@ class Server(Peers, LineServer):
             f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
             for i in range(process.num_processes)
         ]
-        return Watch(attempt, self._names, positions, process.startup_seconds)
+        # In place of a lost pod there may be one with a newer image; where all pods are made anew, all have that.
+        is_final = not (attempt and self.replaces_pods)
+        return Watch(attempt, self._names, positions, process.startup_seconds, is_difference_final=is_final)
 
     def _say_who_is_here(self, now: float) -> None:
         here, at = self._watch.here, now
@@ -158,6 +164,9 @@ class Server(Peers, LineServer):
     def hear(self, line: Line, text: bytes) -> Optional[str]:
         """A hello first, then what happens to the program of that launcher."""
         message = messages.parse(text)
+        if message is not None and line.member is None and self._is_of_another_release(message):
+            self._turn_away(line, message[1])
+            return ""
         return None if message is not None and self._take(line, message) else "no message of a launcher of this job"
 
     def gone(self, line: Line, why: str) -> None:
@@ -170,16 +179,40 @@ class Server(Peers, LineServer):
                 self._watch.gone(line.member, time.monotonic())
             self._tell(self._decisions.gone(line.member, time.monotonic(), time.time()))
 
-    def _take(self, line: Line, message: Message) -> bool:
-        """Whether the message is one that may come on this line."""
+    def _other_than_expected(self, message: Message) -> Optional[Set[str]]:
+        """The names of what a hello says otherwise than one of this job; None where it is none of a process of it."""
         kind, values = message
-        if line.member is not None:
-            return self._hear(line.member, message)
         number = values.get("process")
         if kind != HELLO or type(number) is not int or not 0 < number < self.process.num_processes:
+            return None
+        return {name for name, value in self._expected_hello.items() if values.get(name) != value}
+
+    def _is_of_another_release(self, message: Message) -> bool:
+        version = message[1].get("version")
+        return type(version) is int and self._other_than_expected(message) == {"version"}
+
+    def _turn_away(self, line: Line, values: Mapping[str, Any]) -> None:
+        """Tells a launcher, and all programs, that it speaks another version; who starts again does not wait for it."""
+        number, host = values["process"], messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
+        words = messages.another_release(process_name(number, host), values["version"])
+        if number not in self._of_another_release:
+            self._of_another_release.add(number)
+            logger.warning("%s", words)
+            self._tell(self._watch.refuse(words))
+        if self.replaces_pods and not self._decisions.is_running:
+            self._tell(self._decisions.refused(words))
+        attempt = messages.attempt_in({"attempt": values.get("at", 0)}) or 0
+        said = REFUSED, {"attempt": attempt, "error": CONFIGURATION_ERROR, "message": words}
+        self.send(line, messages.to_line(said) + messages.to_line((OVER, {"reason": words})))
+
+    def _take(self, line: Line, message: Message) -> bool:
+        """Whether the message is one that may come on this line."""
+        _, values = message
+        if line.member is not None:
+            return self._hear(line.member, message)
+        if self._other_than_expected(message) != set():
             return False
-        if {name: values.get(name) for name in self._expected_hello} != self._expected_hello:
-            return False
+        number = values["process"]
         self.identify(line, number)  # the launcher of a new container takes the place of the old one's
         self._names[number] = messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
         # One of an earlier release names no host, and gives no sign of life.
@@ -256,7 +289,11 @@ class Server(Peers, LineServer):
         if kind == STATE and isinstance(values.get("state"), dict):
             self._watch.progressed(process, values["state"], now)
         elif kind == HERE:
-            self._tell(self._watch.came(process, values, now, secrets.token_hex(4)))
+            said = self._watch.came(process, values, now, secrets.token_hex(4))
+            self._tell(said)
+            differ = [values for kind, values in said if kind == REFUSED]
+            if differ and self._watch.attempt and self.replaces_pods:
+                self._tell(self._decisions.refused(str(differ[0]["message"])))
         elif kind == ASKED:
             self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))
 

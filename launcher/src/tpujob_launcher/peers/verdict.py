@@ -93,7 +93,8 @@ def missing(positions: Sequence[str], here: Collection[int], limit_seconds: floa
     absent = [f"process {i} ({positions[i]})" for i in range(len(positions)) if i not in here]
     return (
         f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {listed(absent)}; "
-        "see whether their pods are scheduled, and whether their logs end before this"
+        "see whether their pods are scheduled, whether their logs end before this, and whether they have the image of "
+        "process 0"
     )
 
 

@@ -29,6 +29,8 @@ UNSPOKEN_SECONDS = 120.0
 after one of 100 s, its own limit."""
 STRAGGLER_BEATS = 2
 """Without progress on process 0: within the second of them all others have reported their steps."""
+CONFIGURATION_ERROR, TRAINER_ERROR = "ConfigurationError", "TrainerError"
+"""The trainer's errors for processes that do not run the same thing, where all pods are of one start and where not."""
 BACK_SECONDS = 3.0
 """For a launcher whose connection broke to come again: it tries once a second."""
 
@@ -36,7 +38,15 @@ BACK_SECONDS = 3.0
 class Watch:
     """Of one attempt in these containers."""
 
-    def __init__(self, attempt: int, hosts: Sequence[str], positions: Sequence[str], startup_seconds: float) -> None:
+    def __init__(
+        self,
+        attempt: int,
+        hosts: Sequence[str],
+        positions: Sequence[str],
+        startup_seconds: float,
+        *,
+        is_difference_final: bool = True,
+    ) -> None:
         """Knows nothing of the programs yet.
 
         Args:
@@ -44,6 +54,7 @@ class Watch:
             hosts: The host of each process, shared with the caller, who fills it; "" where it is not known yet.
             positions: Where each process should be, in words.
             startup_seconds: How long programs wait for one another.
+            is_difference_final: Whether programs that do not run the same thing would not do so in new pods either.
         """
         self.attempt = attempt
         self.heartbeat_seconds = self.limit_seconds = HEARTBEAT_SECONDS
@@ -56,6 +67,7 @@ class Watch:
         self._hosts = hosts
         self._positions = positions
         self._startup_seconds = startup_seconds
+        self._error_of_difference = CONFIGURATION_ERROR if is_difference_final else TRAINER_ERROR
         self._here: Dict[int, Program] = {}
         self._deadline: Optional[float] = None
         self._is_refused = False
@@ -117,12 +129,16 @@ class Watch:
             return []
         for one in [self._here[process]] if process else [self._here[i] for i in sorted(self._here)]:
             if words := verdict.disagreement(one, own):
-                return self._refuse("ConfigurationError", words)
+                return self._refuse(self._error_of_difference, words)
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
         self._deadline = None
         return self._say(MET, {"nonce": nonce, "lead": self._hosts[0]})
+
+    def refuse(self, words: str) -> List[Message]:
+        """A process that cannot meet the others, in words: programs that wait for it end."""
+        return [] if self.has_met or self._is_refused else self._refuse(self._error_of_difference, words)
 
     def progressed(self, process: int, values: Mapping[str, Any], now: float) -> None:
         """A program says how far it has come; what it cannot have said counts for nothing."""

@@ -65,6 +65,21 @@ def account(observed: Observed) -> dict[str, Any]:
     return fields if nodes is None else fields | {"node_failures": nodes}
 
 
+def account_of_lost_pods(observed: Observed) -> dict[str, Any]:
+    """Fields of the status that count pods which were lost, where all are made anew before others took their places.
+
+    Neither launchers nor JobSet have counted that: the programs of the others waited, and did not start again.
+    """
+    jobset, status = observed.jobset, observed.status
+    if jobset is None or not observed.spec.in_place_restarts:
+        return {}
+    cause = attempt_cause.of_attempt(observed, jobset.restarts).cause
+    if cause is not Cause.DISRUPTION:
+        return {}  # a crash is counted when JobSet has seen it
+    fields = {"restarts": (status.restarts or 0) + 1, cause.status_field: _count(status, cause) + 1}
+    return {**fields, **_in_a_row(observed, Counter([cause]))}
+
+
 def _count(status: Status, cause: Cause) -> int:
     count: int | None = getattr(status, cause.status_field)
     return count or 0
@@ -123,10 +138,12 @@ def restarts_in_a_row(observed: Observed) -> int:
 
 
 def recorded_between(before: Status, after: Status) -> Counter[Cause]:
-    """How many restarts, by cause, one status has more than another one of the same incarnation."""
+    """How many restarts, by cause, one status has more than another one of the same run."""
     new: Counter[Cause] = Counter()
     in_place = (after.in_place_total or 0) - (before.in_place_total or 0)
     total = (after.booked_restarts or 0) - (before.booked_restarts or 0) + in_place
+    if after.current_incarnation != before.current_incarnation:
+        total = (after.restarts or 0) - (before.restarts or 0)
     if total > 0:
         for cause in FREE:
             new[cause] = _count(after, cause) - _count(before, cause)

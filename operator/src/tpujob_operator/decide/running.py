@@ -5,6 +5,7 @@ Each is a small function of what was seen: a verdict, or None for "not for me to
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -201,7 +202,10 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
     ready = {"ready": _hosts_ready(observed), "hosts": jobset.hosts}
     reason = Reason.POD_REPLACED if is_failing and _is_replacing(observed, last) else Reason.RESTARTING
     if reason is Reason.POD_REPLACED:
-        message = sentence(reason, cause=finding.message, seconds=observed.spec.startup_seconds, **ready)
+        replacing = {"cause": finding.message, "seconds": observed.spec.startup_seconds, **ready}
+        left = _leaders_in_the_way(observed, jobset)
+        reason = Reason.POD_NOT_REPLACED if left else reason
+        message = sentence(reason, pods=" ".join(left), **replacing)
     else:
         cause = finding.cause.template.format(finding.message)
         message = sentence(reason, number=last + 1, cause=cause, **ready)
@@ -218,6 +222,24 @@ def _is_replacing(observed: Observed, attempt: int) -> bool:
     # As `failure_policy.replaces_pods`, of what is there: the spec of a running job may have come to be refused.
     replaces_pods = observed.spec.in_place_restarts > 0 and observed.jobset is not None and observed.jobset.hosts > 1
     return replaces_pods and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
+
+
+def _leaders_in_the_way(observed: Observed, jobset: JobSetState) -> list[str]:
+    """Failed pods of host 0 for which JobSet refuses a pod that their slice lacks.
+
+    Its webhook looks for the pod that the others of a slice follow, and up to JobSet 0.12 takes one that has failed for
+    a second one (kubernetes-sigs/jobset#1276).
+    """
+    if observed.creation_failure is None or capacity.NO_LEADER not in observed.creation_failure:
+        return []
+    there = Counter(host.slice_index for host in observed.hosts)
+    has_leader = {host.slice_index for host in observed.hosts if host.host_index == 0 and host.ready}
+    return [
+        pod
+        for slice_index, pods in sorted(observed.failed_leaders.items())
+        if slice_index in has_leader and there[slice_index] < jobset.hosts_per_slice
+        for pod in pods
+    ]
 
 
 def _until_explained(observed: Observed, attempt: int) -> Verdict | None:

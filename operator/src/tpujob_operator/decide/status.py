@@ -106,6 +106,7 @@ def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
     fields: Fields = {name: getattr(status, name) for name in kept}
     nodes = verdict.status_update.node_failures
     if nodes is not None:
+        status = status.model_copy(update=restart_accounting.account_of_lost_pods(observed))
         fields |= {name: getattr(status, name) for name in ALSO_OVER_A_RESTART}
         fields |= {"node_failures": list(nodes), "earlier_restarts": restart_accounting.of_jobsets(status)}
     if verdict.status_update.slices is not None:

@@ -144,6 +144,7 @@ class Gatherer:
             lost_nodes=await self._nodes.lost(key, ended, pods, judged=job.status.booked_restarts or 0),
             node_labels=await self._suspects(key, job, state, hosts),
             creation_failure=await creation_failure(self._storage, job, state) if is_overdue else None,
+            failed_leaders=_failed_leaders(job, state, pods) if is_overdue else {},
             jobset_warning=await jobset_warning(self._storage, key[0], state) if is_overdue and not pods else None,
             jobset_refusal=self._refusals.get(key),
             foreign_service=await self._foreign_service(key, job, state),
@@ -340,6 +341,15 @@ def _told_by(progress: Progress | None, hosts: Sequence[Host]) -> Iterator[PodAc
     lead = next((host for host in hosts if (host.slice_index, host.host_index) == (0, 0)), None)
     if lead is not None and progress is not None and not progress.is_final and progress.in_place is not None:
         yield PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=progress.in_place)
+
+
+def _failed_leaders(job: StoredJob, jobset: JobSetState, pods: Sequence[PodState]) -> Mapping[int, tuple[str, ...]]:
+    found: dict[int, tuple[str, ...]] = {}
+    for pod in pods if job.spec.in_place_restarts else ():
+        is_leader = pod.host.host_index == 0 and pod.host.attempt == jobset.restarts
+        if is_leader and pod.phase == "Failed" and not pod.being_deleted:
+            found[pod.host.slice_index] = (*found.get(pod.host.slice_index, ()), pod.host.pod)
+    return found
 
 
 def _reporter(job: StoredJob, hosts: Sequence[Host]) -> Host | None:

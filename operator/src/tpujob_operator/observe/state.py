@@ -259,6 +259,9 @@ class Observed(StoredJob):
     """What scheduler and autoscaler say about the first pod without a node."""
     creation_failure: str | None = None
     """Why pods cannot be created (quota, pod security, an admission webhook), in the API server's words."""
+    failed_leaders: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Pods of host 0 that have failed and are still there, by slice, of the newest attempt where single pods are
+    replaced."""
     jobset_warning: str | None = None
     """JobSet's own words on why it has no pods."""
     jobset_refusal: str | None = None

@@ -147,6 +147,11 @@ class Reason(StrEnum):
         "{cause} Another pod takes its place; the others wait for it in theirs, up to {seconds} s. {ready} of {hosts} hosts are ready.",
         "Wait; if the new pod does not start, `tpujob describe NAME` shows why. After `spec.startupSeconds` all pods are made anew.",
     )
+    POD_NOT_REPLACED = (
+        "PodNotReplaced",
+        "{cause} JobSet refuses the pod that would take its place as long as {pods} of its slice, which failed before, is there; `kubectl delete pod {pods}` helps. The others wait for it up to {seconds} s. {ready} of {hosts} hosts are ready.",
+        "Delete the failed pod that the message names. After `spec.startupSeconds` all pods are made anew. Releases of JobSet after 0.12 have no such pod in the way.",
+    )
     RESTARTED_IN_PLACE = (
         "RestartedInPlace",
         "Restart {number} in the same pods, {cause}",

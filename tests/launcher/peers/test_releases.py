@@ -1,0 +1,138 @@
+"""Launchers of several releases in one job: what the images of an upgrade, or a tag that moved, bring together."""
+
+import json
+import logging
+import socket
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launcher.peers.test_in_place import HOSTS, connections, one, port
+from tests.launcher.peers.test_replaced_pods import One
+from tests.launcher.peers.test_server import address, has_member, member, replacing, server
+from tools.localcluster.waiting import wait_for
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.server import Server
+
+__all__ = ["one", "port", "replacing", "server"]
+
+RELEASED = Path(__file__).parents[2] / "released" / "operator-0.1.tar.xz"
+OF_ANOTHER = (
+    "the launcher of process 1 on host b is of another release (its messages have version 2, those of process 0 have "
+    "version 1), so these do not understand each other: all pods of a job need one image"
+)
+
+
+def say_hello(stranger: socket.socket, **changes: Any) -> None:
+    kind, values = messages.hello(member(1), messages.Standpoint(None, {"counts": {}, "ends": []}), "b")
+    stranger.sendall(messages.to_line((kind, {**values, "version": 2, **changes})))
+
+
+def heard(server: Server, stranger: socket.socket) -> dict[str, Any]:
+    """What it is told before the connection is closed, by kind."""
+    received = b""
+
+    def is_closed() -> bool:
+        nonlocal received
+        server.step()
+        try:
+            more = stranger.recv(4096)
+        except BlockingIOError:
+            return False
+        received += more
+        return not more
+
+    stranger.setblocking(False)
+    wait_for("the end of the connection", is_closed)
+    return {kind: values for line in received.splitlines() for kind, values in json.loads(line).items()}
+
+
+def test_one_that_speaks_otherwise_is_named_to_all_programs_at_the_rendezvous(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server._hear_program("hello", {"configuration": "c0ffee", "versions": {}})
+    for _ in range(2):  # it comes again
+        with socket.create_connection(address(server)) as stranger, caplog.at_level(logging.WARNING):
+            say_hello(stranger)
+            told = heard(server, stranger)
+    assert told["refused"] == {"attempt": 0, "error": "ConfigurationError", "message": OF_ANOTHER}
+    assert server.standing.refused == told["refused"]
+    assert [record.message for record in caplog.records] == [OF_ANOTHER]
+    assert (server.standing.over, server.has_to_end) == (None, False), "programs that do not speak go on"
+
+
+@pytest.mark.parametrize("changes", [{"job": "team-a/other"}, {"attempt": 7}, {"processes": 3}, {"process": 2}])
+def test_one_of_another_job_says_nothing_about_this_one(server: Server, changes: dict[str, Any]) -> None:
+    with socket.create_connection(address(server)) as stranger:
+        say_hello(stranger, **changes)
+        assert heard(server, stranger) == {}
+    assert server.standing.refused is None
+
+
+def test_nobody_waits_for_a_new_pod_whose_launcher_speaks_otherwise(replacing: Server) -> None:
+    """Its image is a later one than those of the others; in new pods all have that."""
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(
+            messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []}), "b"))
+        )
+        wait_for("the launcher", lambda: has_member(replacing))
+        replacing.fail(1, 1.0, "a bug")
+    wait_for("its end", lambda: not has_member(replacing))
+    with socket.create_connection(address(replacing)) as stranger:
+        say_hello(stranger)
+        assert heard(replacing, stranger)["over"] == {"reason": OF_ANOTHER}
+    assert replacing.standing.over == OF_ANOTHER
+
+
+@pytest.mark.parametrize("jax", ["1.1", "1.0"], ids=["a newer image", "the same image"])
+def test_a_new_pod_with_a_newer_image_costs_all_pods_and_not_the_job(replacing: Server, jax: str) -> None:
+    """A tag may have moved since the others pulled it: in new pods all have what it names now."""
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(
+            messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []})))
+        )
+        wait_for("the launcher", lambda: has_member(replacing))
+        replacing.fail(137, 1.0, "killed")
+        replacing.say((messages.READY, {"attempt": 1}))
+        launcher.sendall(messages.to_line((messages.READY, {"attempt": 1})))
+        wait_for("the next attempt", lambda: has_member(replacing) and replacing.standing.allowed == 1)
+        replacing.begin(1)
+        replacing._hear_program("hello", {"configuration": "c0ffee", "versions": {"jax": "1.0"}})
+        here = {"attempt": 1, "configuration": "c0ffee", "versions": {"jax": jax}}
+        launcher.sendall(messages.to_line((messages.HERE, here)))
+
+        def is_decided() -> bool:
+            return has_member(replacing) and bool(replacing.standing.met or replacing.standing.refused)
+
+        wait_for("the meeting", is_decided)
+    if jax == "1.0":
+        assert (replacing.standing.refused, replacing.standing.over) == (None, None)
+        return
+    refused = replacing.standing.refused
+    assert refused is not None
+    assert refused["error"] == "TrainerError", "78 would end the job for good"
+    assert (
+        "have different versions: jax 1.1 and 1.0; all processes of a run must use the same image" in refused["message"]
+    )
+    over = replacing.standing.over
+    assert over is not None
+    assert refused["message"].startswith(over)
+
+
+def test_a_launcher_of_0_1_neither_hinders_the_others_nor_is_hindered(one: One, port: int, tmp_path: Path) -> None:
+    """It knows no others, and nobody takes it for lost: its program goes on, and so do theirs."""
+    with tarfile.open(RELEASED) as sources:
+        sources.extractall(tmp_path / "0.1", filter="data")
+    path = str(tmp_path / "0.1" / "contract" / "src")
+    run = "runpy.run_module('tpujob_contract.launch', None, '__main__')"
+    earlier = (sys.executable, "-c", f"import runpy, sys; sys.path.insert(0, {path!r}); {run}")
+    launched = [one(0, "pass", fails=0), one(1, "pass", fails=0, launcher=earlier), one(2, "pass", fails=0)]
+    for host in range(HOSTS):
+        wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
+    wait_for("the launchers of today to meet", lambda: connections(port) == 1)
+    (tmp_path / "go").write_text("")
+    assert [each.wait() for each in launched] == [0] * HOSTS
+    assert "tpujob launch: process 1 of 3" in launched[1].stderr
