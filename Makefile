@@ -69,7 +69,7 @@ push: ## push what `make images` built
 	@test -n "$(REGISTRY)" || { echo "make push: say where to: REGISTRY=host/path"; exit 1; }
 	$(foreach part,operator trainer,$(BUILDER) push $(REGISTRY)/tpujob-$(part):$(VERSION) &&) true
 
-generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/reference/metrics.md, dashboards, the chart's README, docs/reference/licences.md, docs/reference/invariants.md, golden manifests
+generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/reference/metrics.md, dashboards, the chart's README, docs/reference/licences.md, docs/reference/invariants.md, the table of nights in benchmarks/README.md, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_resource.crd
 	$(BIN)/python -m tools.reference

@@ -120,5 +120,5 @@ def _index(pod: dict[str, Any]) -> str:
 def test_other_workers_do_not_change(jobs: Jobs, spec: dict[str, Any], change: dict[str, Any]) -> None:
     jobs.create("fixed", **spec)
     jobs.wait("fixed", "a phase that is not edited in", lambda s: s.get("phase") in ("Queued", "Starting", "Running"))
-    with pytest.raises(ApiError, match=r"spec.workers: .*cannot change while the job is"):
+    with pytest.raises(ApiError, match=r"spec.workers cannot change while the job is"):
         jobs.patch("fixed", **change)

@@ -4,7 +4,8 @@ Prints the seed, the blows and what was broken; then plays parts of the blows ag
 breaks the same invariant. Exits with 1 if anything was broken.
 
 With --results, each night is added to a file, a night that is there is not played again, and one that could not be
-played, as on a machine without memory, is left for the next call: so fifty nights can be played over days.
+played, as on a machine without memory, is left for the next call: so fifty nights can be played over days. With
+benchmarks/nights.jsonl, the table in benchmarks/README.md follows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +28,7 @@ from tests.nights.stage import Stage
 from tools.localcluster import binaries
 
 KEPT = Path(".cache/nights")
-"""Where histories are kept that broke something, if there is no file of results."""
+"""Where histories are kept that broke something."""
 say = functools.partial(print, flush=True)
 
 
@@ -52,6 +54,8 @@ def main() -> int:
             continue
         if options.results:
             results.append(options.results, found[-1])
+        if options.results and options.results.absolute() == results.FILE:
+            results.write_table()
     failed = sum(bool(result.broken) for result in found)
     say(f"{options.nights} nights from seed {options.seed}: {len(found)} played, {failed} of them with violations")
     if options.results:
@@ -76,12 +80,14 @@ def _play(seed: int, options: argparse.Namespace) -> results.Result:
     """A night on a control plane of its own, whose logs of a night before would else be read with it."""
     kinds, blows = tuple(options.kinds), tuple(options.blows)
     night = make_night(seed, seconds=60 * options.minutes, jobs=options.jobs, kinds=kinds, blows=blows)
-    kept = options.results.absolute().parent if options.results else KEPT
+    code, before = results.code(), results.processor_seconds()
     with TemporaryDirectory() as folder, Stage(Path(folder)) as stage:
-        result = played(stage, night, kept)
-        if result.broken and options.shorten_minutes:
+        result = played(stage, night, KEPT)
+    used = round(results.processor_seconds() - before, 1)
+    if result.broken and options.shorten_minutes:
+        with TemporaryDirectory() as folder, Stage(Path(folder)) as stage:
             shorten(stage, night, result.broken, 60 * options.shorten_minutes)
-    return result
+    return replace(result, code=code, versions=results.versions(), processor_seconds=used)
 
 
 def played(stage: Stage, night: Night, kept: Path | None = None) -> results.Result:

@@ -18,6 +18,9 @@ DISTURBED_SECONDS = 5.0
 """Before a fault: what an operator has not seen yet when it is killed, it may never see."""
 PROGRESS_SECONDS = 1.5
 """A little less than the interval at which the operator of a night writes progress."""
+JOB_WAITS_SECONDS = 60.0
+"""After the end of a pod until its Job makes the next one: 10 s, doubled at each end, and some for a busy machine."""
+MOVES = "it does not rest"
 LEFT = (Phase.STOPPING, Phase.SUSPENDED, Phase.RESTARTING)
 """Phases in which an attempt is over, or is about to be."""
 PEOPLE = ("suspend", "edit", "retry", "delete", "delete-jobset")
@@ -172,7 +175,9 @@ def status_is_true_at_rest(history: History) -> list[str]:
 
     Running: all hosts, or some of `workers`, are ready, and so many are counted; the JobSet is the recorded one, of the
     newest spec, and all of its restarts are judged. Suspended: asked for. Queued: in a queue. Failed: something had
-    failed. Nothing is on its way any more.
+    failed. Nothing is on its way any more, with one exception: where a Job replaces its pods one by one (`workers`,
+    `inPlaceRestarts`), Kubernetes waits from the time at which the pod before says that it ended. If the clock of its
+    machine was ten minutes ahead, the job is Starting or Restarting for ten minutes, and says how many hosts are ready.
     """
     return untrue(history.until(history.rested_at))
 
@@ -186,7 +191,10 @@ def untrue(history: History) -> list[str]:
         own = [pod for pod in pods if pod.facts["job"] == job.name and pod.facts["phase"] in ("Pending", "Running")]
         whys = {end.why for end in history.ends if end.job == job.name}
         whys |= {struck.blow.kind for struck in history.struck if struck.blow.target == job.name}
-        wrong = _wrong(job, jobsets.get(job.uid), own, whys)
+        jobset = jobsets.get(job.uid)
+        wrong = _wrong(job, jobset, own, whys)
+        if wrong == MOVES and jobset is not None and _is_held_by_a_clock(history, job, jobset, own):
+            continue
         status = job.facts["status"]
         broken += (
             [f"{job.name}: {wrong}, and status is {status.get('phase')}: {status.get('message')}"] if wrong else []
@@ -211,8 +219,24 @@ def _wrong(job: Seen, jobset: Seen | None, pods: list[Seen], whys: set[str]) -> 
     if phase == Phase.QUEUED:
         return "" if spec.get("queue") and jobset is not None and jobset.facts["suspend"] else "it is in no queue"
     if phase not in RUNNING_PHASES:
-        return "it does not rest"
+        return MOVES
     return _wrong_while_running(job, jobset, pods)
+
+
+def _is_held_by_a_clock(history: History, job: Seen, jobset: Seen, pods: list[Seen]) -> bool:
+    """Whether the Job controller does not make the next pod yet, and status says how many are ready."""
+    status, now = job.facts["status"], history.seen[-1].at
+    ready = sum(pod.facts["ready"] for pod in pods)
+    if status.get("phase") not in (Phase.STARTING, Phase.RESTARTING) or status.get("hostsReady") != ready:
+        return False
+    attempt = (jobset.uid, jobset.facts["restarts"])
+    ends = [end.at for end in history.ends if (end.jobset, end.attempt) == attempt and end.exit_code]
+    ahead = [each for each in history.struck if each.blow.kind == "wrong-clock" and each.blow.number > 0]
+    return any(
+        each.at <= end <= each.until + DISTURBED_SECONDS and now < end + each.blow.number + JOB_WAITS_SECONDS
+        for each in ahead
+        for end in ends
+    )
 
 
 def _wrong_while_running(job: Seen, jobset: Seen | None, pods: list[Seen]) -> str:

@@ -34,6 +34,8 @@ PEER_SECONDS = 4.0
 """After which a process ends whose peer has ended and is not there again."""
 TIME, TIME_FORMAT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "%Y-%m-%dT%H:%M:%SZ"
 STOPPED, PEER_LOST = 75, 1
+NOT_STARTED = 137
+"""Of a container that a kubelet never started (k8s.io/kubernetes, status_manager.go, TerminatePod)."""
 
 
 @dataclass(kw_only=True)
@@ -224,6 +226,9 @@ class Kubelet:
         if pod["status"].get("phase") == "Running":
             program.committed = max(program.committed, program.step if _attempt(pod) == program.attempt else 0)
             self._end(name, program, pod, STOPPED, "asked")
+        elif pod["status"].get("phase") == "Pending":
+            # As a kubelet does: a pod of a Job that never ends keeps its finalizer, and so its name and its index.
+            self._end(name, program, pod, NOT_STARTED, "asked")
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
         self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
         self._left.add(pod["metadata"]["uid"])

@@ -1,4 +1,7 @@
-"""docs/reference/invariants.md from the docstrings of the invariants: python -m tests.nights.page writes it."""
+"""docs/reference/invariants.md from the docstrings of the invariants, and the table of nights that were played.
+
+python -m tests.nights.page writes both.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import inspect
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.nights import results
 from tests.nights.invariants import INVARIANTS
 from tests.nights.player import GONE_SECONDS, REST_SECONDS
 from tests.nights.schedule import INFRASTRUCTURE, KINDS, TO_A_JOB
@@ -36,3 +40,4 @@ def _listed(names: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     FILE.write_text(page())
+    results.write_table()

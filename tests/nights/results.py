@@ -1,18 +1,30 @@
 """Results of nights in a file, one line of JSON each, so that many can be played over days and none twice.
 
-The file is replaced as a whole: a program that is killed while it writes leaves the lines of before.
+The file that is kept is benchmarks/nights.jsonl, and benchmarks/README.md has its table. A line is added by one write,
+so two programs may add to one file.
 """
 
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tools.localcluster import binaries
+
+REPOSITORY = Path(__file__).parents[2]
+FILE = REPOSITORY / "benchmarks" / "nights.jsonl"
+README = REPOSITORY / "benchmarks" / "README.md"
+BEGIN, END = "<!-- table: make nights OUT=benchmarks/nights.jsonl -->", "<!-- end of nights -->"
+CODE = ("operator", "resource", "contract", "charts/tpujob-operator/crd", "tests", "tools")
+"""What decides how a night goes."""
+PROGRAMS = {"kube-apiserver": "Kubernetes", "etcd": "etcd", "jobset": "JobSet", "kueue": "Kueue"}
 HEAD = (
-    "| seed | minutes, jobs | blows that fell | attempts that failed | writes | load | violations |",
-    "|---|---|---|---|---|---|---|",
+    "| seed | minutes, jobs | blows that fell | attempts that failed | writes | processor | load | code | violations |",
+    "|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -32,7 +44,13 @@ class Result:
     """Of the operator, to all jobs."""
     load: float
     """Of the machine at its end, over 15 minutes."""
-    broken: tuple[str, ...]
+    processor_seconds: float = 0.0
+    """Of all programs together, from their start to their end."""
+    code: str = ""
+    """The commit that was played, with `+` where files were changed since; empty where there is no repository."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of the other programs."""
+    broken: tuple[str, ...] = ()
 
 
 def read(file: Path) -> list[Result]:
@@ -54,10 +72,8 @@ def read(file: Path) -> list[Result]:
 
 def append(file: Path, result: Result) -> None:
     """Adds a result."""
-    written = file.with_name(f"{file.name}.new")
-    before = file.read_text() if file.exists() else ""
-    written.write_text(f"{before}{json.dumps(asdict(result))}\n")
-    written.replace(file)
+    with file.open("ab", buffering=0) as lines:
+        lines.write(f"{json.dumps(asdict(result))}\n".encode())
 
 
 def left(seeds: Iterable[int], results: Iterable[Result], *, minutes: float, jobs: int) -> list[int]:
@@ -67,8 +83,61 @@ def left(seeds: Iterable[int], results: Iterable[Result], *, minutes: float, job
 
 
 def table(results: Iterable[Result]) -> Iterator[str]:
-    """The lines of a table in Markdown, in the order of the seeds."""
+    """A sentence and the lines of a table in Markdown, in the order of the seeds."""
+    nights = sorted(results, key=lambda result: (result.seed, result.minutes, result.jobs))
+    blows = f"{sum(each.fell for each in nights):,} of {sum(each.blows for each in nights):,} blows fell"
+    rest = f"{sum(each.failed_attempts for each in nights):,} attempts failed"
+    writes = f"{sum(each.writes for each in nights):,} writes"
+    violations = sum(len(each.broken) for each in nights) or "no"
+    yield f"{len(nights)} nights: {blows}, {rest}, {writes}; {violations} violations."
+    yield from dict.fromkeys(_listed(each.versions) for each in nights if each.versions)
+    yield ""
     yield from HEAD
-    for each in sorted(results, key=lambda result: (result.seed, result.minutes, result.jobs)):
+    for each in nights:
         night = f"| {each.seed} | {each.minutes:g}, {each.jobs} | {each.fell} of {each.blows} "
-        yield f"{night}| {each.failed_attempts} | {each.writes} | {each.load:.0f} | {len(each.broken) or 'none'} |"
+        counts = f"| {each.failed_attempts} | {each.writes:,} | {each.processor_seconds:.0f} s | {each.load:.0f} "
+        yield f"{night}{counts}| {each.code} | {len(each.broken) or 'none'} |"
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version.removeprefix('v')}" for name, version in versions.items()) + "."
+
+
+def with_table(page: str, results: Iterable[Result]) -> str:
+    """A page with the table of these results instead of the one it has."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{README} has no lines {BEGIN!r} and {END!r} to write the table of nights between")
+    return "\n".join([head + begin, "", *table(results), "", end + tail])
+
+
+def write_table() -> None:
+    """Has the README show the file that is kept."""
+    README.write_text(with_table(README.read_text(), read(FILE)))
+
+
+def versions() -> dict[str, str]:
+    """Of the programs that a night is played with, by the names that people know."""
+    return {said: binaries.PROGRAMS[name].version for name, said in PROGRAMS.items()}
+
+
+def code() -> str:
+    """The commit of this checkout, and whether code was changed since."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ("git", *words), cwd=REPOSITORY, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
+        return git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def processor_seconds() -> float:
+    """Taken until now by this program and by those that it has started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)

@@ -21,6 +21,7 @@ RUNNING: dict[str, Any] = {
     "step": 50,
     "lastCheckpointStep": 40,
 }
+WAITING = {**RUNNING, "phase": "Restarting", "hostsReady": 0}
 FAILED = {**RUNNING, "phase": "Failed"}
 RESTARTED = {**RUNNING, "step": 40, "restarts": 1, "bookedRestarts": 1}
 DISRUPTED = {**RESTARTED, "disruptions": 1}
@@ -50,8 +51,9 @@ def end(at: float, why: str, exit_code: int = 1) -> PodEnd:
     return PodEnd(at=at, pod="pod", job="llama", jobset="set", attempt=0, exit_code=exit_code, why=why)
 
 
-def struck(at: float, kind: str, *, until: float | None = None) -> Struck:
-    return Struck(at=at, until=at if until is None else until, blow=Blow(at=at, kind=kind, target="llama"))
+def struck(at: float, kind: str, *, until: float | None = None, number: int = 0) -> Struck:
+    blow = Blow(at=at, kind=kind, target="llama", number=number)
+    return Struck(at=at, until=at if until is None else until, blow=blow)
 
 
 def history(*parts: Seen | PodEnd | Struck, deleted: bool = True, **more: Any) -> History:
@@ -101,6 +103,9 @@ GOOD = {
     ),
     "JobSet that was deleted": history(job(1, RUNNING), struck(3, "delete-jobset"), job(4, FAILED)),
     "one of the workers": history(jobset(2), pod(3), job(4, {**RUNNING, "hosts": 3, "hostsReady": 1}, workers=3)),
+    "worker whose clock was ahead": history(
+        struck(35, "wrong-clock", until=45, number=600), end(40, "asked", 75), jobset(2), job(50, WAITING, workers=1)
+    ),
     "retry": history(
         end(1, "crash"), job(1, FAILED), jobset(2), pod(3), job(5, {**RUNNING, "observedGeneration": 2}, generation=2)
     ),
@@ -189,6 +194,43 @@ BAD = [
     ("status_is_true_at_rest", history(job(1, {**RUNNING, "phase": "Suspended"}))),
     ("status_is_true_at_rest", history(jobset(1), pod(2), job(3, RUNNING, suspend=True))),
     ("status_is_true_at_rest", history(jobset(1), pod(2), job(3, {**RUNNING, "phase": "Starting"}))),
+    ("status_is_true_at_rest", history(end(40, "asked", 75), jobset(2), job(50, WAITING, workers=1))),
+    (
+        "status_is_true_at_rest",
+        history(
+            struck(20, "wrong-clock", until=30, number=600),
+            end(40, "asked", 75),
+            jobset(2),
+            job(50, WAITING, workers=1),
+        ),
+    ),
+    (
+        "status_is_true_at_rest",
+        history(
+            struck(35, "wrong-clock", until=45, number=-600),
+            end(40, "asked", 75),
+            jobset(2),
+            job(50, WAITING, workers=1),
+        ),
+    ),
+    (
+        "status_is_true_at_rest",
+        history(
+            struck(35, "wrong-clock", until=45, number=600),
+            end(40, "asked", 75),
+            jobset(41, restarts=1),
+            job(50, WAITING, workers=1),
+        ),
+    ),
+    (
+        "status_is_true_at_rest",
+        history(
+            struck(35, "wrong-clock", until=45, number=600),
+            end(40, "asked", 75),
+            jobset(2),
+            job(50, {**WAITING, "hostsReady": 1}, workers=1),
+        ),
+    ),
     ("nothing_is_left", history(gone(job(1, RUNNING), 98), jobset(2), deleted=False)),
     ("nothing_is_left", history(gone(job(1, RUNNING), 98), pod(2), deleted=False)),
     ("writes_and_events_are_bounded", history(job(1, RUNNING), jobset(2), pod(3), writes={"llama": 500})),

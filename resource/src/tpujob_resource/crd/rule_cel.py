@@ -9,6 +9,7 @@ from typing import Any
 
 from tpujob_contract.values.field_rules import FILE, LASTING, Condition, Rule, keys
 from tpujob_resource.crd.cel import rule, text, texts
+from tpujob_resource.crd.rule_cost import in_order, is_rare, nearest
 
 type Schema = dict[str, Any]
 
@@ -22,9 +23,13 @@ def attach(schema: Schema, rows: Iterable[Rule]) -> None:
         schema: Of the document that the rows' places and absolute paths start in.
         rows: Those that the API server can evaluate.
     """
-    for row in rows:
-        node, made = _cel(schema, row)
-        node.setdefault(VALIDATIONS, []).append(made)
+    alike: dict[object, list[_Made]] = {}
+    for number, row in enumerate(map(nearest, rows)):
+        made = _cel(schema, row)
+        key = (id(made.node), made.wrap, made.field, made.message, made.guard) if made.guard else number
+        alike.setdefault(key, []).append(made)
+    for each in alike.values():
+        each[0].node.setdefault(VALIDATIONS, []).append(_rule(each))
 
 
 def attach_unique(schema: Schema, at: str, field: str, message: str) -> None:
@@ -90,8 +95,32 @@ class _Place:
         return self.root.at(".".join(found[len(self.above) :]))
 
 
-def _cel(schema: Schema, row: Rule) -> tuple[Schema, dict[str, Any]]:
-    """The node of the schema where a row stands, and the row as the API server reads it."""
+@dataclass(frozen=True)
+class _Made:
+    """A row in CEL."""
+
+    node: Schema
+    """Where it stands."""
+    wrap: str
+    """What is around its condition."""
+    condition: str
+    """Of what is refused."""
+    guard: str
+    """What it needs to be there, of which most jobs have nothing; empty without such a thing."""
+    field: str | None
+    message: str
+
+
+def _rule(rows: list[_Made]) -> dict[str, Any]:
+    """One rule for rows that say the same of a field: whether it is there is looked at once for all of them."""
+    first = rows[0]
+    several = " || ".join(f"({row.condition})" for row in rows)
+    condition = first.condition if len(rows) == 1 else f"{first.guard} && ({several})"
+    return rule(first.wrap.format(condition), first.message, field=first.field)
+
+
+def _cel(schema: Schema, row: Rule) -> _Made:
+    """A row as the API server reads it."""
     parts = row.at.split(".") if row.at else []
     absolute = [keys(each.path[1:])[:-1] for each in row.when if each.path.startswith("/")]
     if any(each.kind == "on volume" for each in row.when):
@@ -110,9 +139,11 @@ def _cel(schema: Schema, row: Rule) -> tuple[Schema, dict[str, Any]]:
     else:
         here, wrap = root, "!({})"
     place = _Place(here, root, tuple(above))
-    condition = " && ".join(f"({_CEL[each.kind](place, each)})" for each in row.when)
+    conditions = in_order(row)
+    condition = " && ".join(f"({_CEL[each.kind](place, each)})" for each in conditions)
     field, message = _field(row, above, below, each_key=each_key)
-    return node, rule(wrap.format(condition), message, field=field)
+    guard = place.at(conditions[0].path).when("") if is_rare(conditions[0]) else ""
+    return _Made(node, wrap, condition, guard, field, message)
 
 
 def _field(row: Rule, above: list[str], below: list[str], *, each_key: bool) -> tuple[str | None, str]:
