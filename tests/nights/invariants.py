@@ -72,13 +72,14 @@ def ended_stays_ended(history: History) -> list[str]:
 def step_goes_back_only_when_counted(history: History) -> list[str]:
     """The step in status goes back only with a restart, a stop or a new JobSet; a checkpoint never does."""
     broken = []
-    counted = ("restarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes", "retry", "jobSetUid")
+    counted = ("restarts", "bookedRestarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes")
+    restarting = {*counted, "retry", "jobSetUid"}
     for later, was, now in history.statuses():
         if now.get("lastCheckpointStep", 0) < was.get("lastCheckpointStep", 0):
             steps = f"{now.get('lastCheckpointStep')} after {was['lastCheckpointStep']}"
             broken.append(f"{later.at:.1f} s: {later.name}: the last checkpoint is {steps}")
         left = was.get("phase") in LEFT or now.get("phase") in (*LEFT, Phase.QUEUED)
-        if now.get("step", 0) < was.get("step", 0) and not left and all(was.get(f) == now.get(f) for f in counted):
+        if now.get("step", 0) < was.get("step", 0) and not left and all(was.get(f) == now.get(f) for f in restarting):
             broken.append(f"{later.at:.1f} s: {later.name}: step {now.get('step')} after {was['step']}")
     return broken
 
@@ -102,9 +103,11 @@ def restarts_only_grow(history: History) -> list[str]:
 def each_fault_under_its_cause(history: History) -> list[str]:
     """Each restart is counted once, under the cause of the fault that made it.
 
-    Nothing but a crash is ever charged. Other free causes are accepted, too, in four cases:
+    Nothing but a crash is ever charged; a process that fails by itself since another one left with code 75 is one, too.
+    Other free causes are accepted in five cases:
 
     - unexplained, while something that all jobs share was disturbed;
+    - unexplained, where processes say that they lost one whose end the operator has not seen;
     - disruption, where a node was lost under a pod of the attempt before the restart was judged: the operator looks at
       nodes when it judges, since a lost node shows up later than the crashes that it makes. So a program that failed by
       itself is free if a node of its attempt is lost before that;
@@ -124,7 +127,7 @@ def each_fault_under_its_cause(history: History) -> list[str]:
             continue
         booked = _booked(was, now)
         found = roots.get((uid, attempt), [])
-        allowed = {CAUSE_OF[end.why] for end in found}
+        allowed = {CAUSE_OF[end.why] for end in found} | _by_peers(history, uid, attempt)
         # A machine that is busy takes long from the end of pods that were asked to go to the count of their restart.
         gone = max((end.at for end in history.ends if (end.jobset, end.attempt) == (uid, attempt)), default=later.at)
         since = min((end.at for end in found), default=gone - DISTURBED_SECONDS) - DISTURBED_SECONDS
@@ -145,6 +148,14 @@ def _booked(was: Facts, now: Facts) -> set[Cause]:
     """The causes whose counters grew."""
     raised = {cause for cause, name in COUNTERS.items() if now.get(name, 0) > was.get(name, 0)}
     return raised or {Cause.CRASH}
+
+
+def _by_peers(history: History, jobset: str, attempt: int) -> set[Cause]:
+    """What peers make of an end: they name whom they lost, but for one that left as if it were asked to."""
+    whys = {end.why for end in history.ends if (end.jobset, end.attempt) == (jobset, attempt)}
+    if "peer" not in whys:
+        return set()
+    return {Cause.CRASH} if "stop" in whys else {Cause.UNEXPLAINED}
 
 
 def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float) -> set[Cause]:

@@ -179,8 +179,8 @@ class Kubelet:
                 self._begin(name, pod)
             elif phase == "Running" and program.ran >= program.lasts and (self.finishes or self._peer_is_done(pod)):
                 self._end(name, program, pod, 0, "finished")
-            elif phase == "Running" and self._misses_a_peer(name, pod):
-                self._end(name, program, pod, PEER_LOST, "peer")
+            elif phase == "Running" and (lost := self._lost_peer(name, pod)) is not None:
+                self._end(name, program, pod, PEER_LOST, "peer", _words_of_peer(lost))
 
     def _advance(self, program: Program, living: list[Object], running: list[Object], passed: float) -> None:
         program.is_up = bool(running) and len(running) == len(living)
@@ -206,13 +206,15 @@ class Kubelet:
         same = [each for each in self._observer.now("pod") if _attempt(each) == _attempt(pod)]
         return any(each["status"].get("phase") == "Succeeded" for each in same)
 
-    def _misses_a_peer(self, name: str, pod: Object) -> bool:
-        """Whether a process of the attempt has failed, and nobody has ended the others since."""
+    def _lost_peer(self, name: str, pod: Object) -> Object | None:
+        """A pod of the attempt that has failed; None: there is none, or others are ended for it."""
         if name.startswith("extract"):
-            return False
+            return None
         same = [each for each in self._observer.now("pod") if _attempt(each) == _attempt(pod)]
-        failed = any(each["status"].get("phase") == "Failed" for each in same)
-        return failed and self._waited(pod["metadata"]["uid"], "misses") >= PEER_SECONDS
+        failed = next((each for each in same if each["status"].get("phase") == "Failed"), None)
+        if failed is None or self._waited(pod["metadata"]["uid"], "misses") < PEER_SECONDS:
+            return None
+        return failed
 
     def _begin(self, name: str, pod: Object) -> None:
         uses_secret = "valueFrom" in json.dumps(pod["spec"]["containers"][0].get("env", []))
@@ -233,9 +235,9 @@ class Kubelet:
         self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
         self._left.add(pod["metadata"]["uid"])
 
-    def _end(self, name: str, program: Program, pod: Object, exit_code: int, why: str) -> None:
+    def _end(self, name: str, program: Program, pod: Object, exit_code: int, why: str, words: str = "") -> None:
         program.is_up = False
-        words = f"{why}: exit code {exit_code}"
+        words = words or f"{why}: exit code {exit_code}"
         message = f"{words}\n{final_line(program.report())}" if _is_first(pod) else words
         at = self._clock()
         try:
@@ -262,6 +264,14 @@ class Kubelet:
 def _attempt(pod: Object) -> tuple[str, int]:
     labels = pod["metadata"]["labels"]
     return labels.get(names.JOBSET_UID, ""), int(labels.get(names.RESTART_ATTEMPT, "0"))
+
+
+def _words_of_peer(lost: Object) -> str:
+    """As launchers write them. One whose program left with 75 tells the others nothing: theirs fail by themselves."""
+    states = [each.get("state", {}).get("terminated", {}) for each in lost["status"].get("containerStatuses", [])]
+    if any(each.get("exitCode") == STOPPED for each in states) and "deletionTimestamp" not in lost["metadata"]:
+        return ""
+    return f"lost process {lost['metadata']['labels'].get(names.COMPLETION_INDEX, '0')} on host a: its connection broke"
 
 
 def _is_first(pod: Object) -> bool:

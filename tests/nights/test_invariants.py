@@ -74,6 +74,24 @@ GOOD = {
     ),
     "eviction": history(job(1, RUNNING), end(20, "evict"), jobset(2, restarts=1), pod(3), job(25, DISRUPTED)),
     "stop": history(job(1, RUNNING), end(20, "stop"), jobset(2, restarts=1), pod(3), job(25, UNEXPLAINED)),
+    "stop, of which a peer fails": history(
+        job(1, RUNNING),
+        end(20, "stop"),
+        end(23, "peer", 1),
+        jobset(2, restarts=1),
+        pod(3),
+        job(25, {**RESTARTED, "crashes": 1}),
+    ),
+    "step of the attempt before, told once more as a restart is judged": history(
+        job(1, {**RUNNING, "restarts": 1, "step": 42}),
+        end(5, "crash"),
+        job(9, {**RUNNING, "restarts": 1, "bookedRestarts": 1, "crashes": 1, "step": 40}),
+        jobset(2, restarts=1),
+        pod(3),
+    ),
+    "eviction of a pod that nobody saw": history(
+        job(1, RUNNING), end(20, "evict"), end(23, "peer", 1), jobset(2, restarts=1), pod(3), job(25, UNEXPLAINED)
+    ),
     "crash that nobody saw": history(
         job(1, RUNNING),
         struck(19, "kill-operator"),

@@ -49,6 +49,8 @@ def restarted(ends: Sequence[Ended], *lost: LostNode) -> Observed:
 
 
 CRASHED = ("Running", 1, None, None)
+LOST_0 = "lost process 0 on host a: its connection broke"
+LOST_1 = "lost process 1 on host b: silent for 30 s: it hangs, or its machine or network is gone"
 UNEXPLAINED = ("Running", None, None, 1)
 CODES = {
     # name: (exit codes of two slices, phase and exit code shown, or phase, crashes and disruptions)
@@ -101,6 +103,11 @@ EXPLAINED = {
     "peers missing": ((ended(0, 80),), (), Cause.CRASH),
     "peers missing, a node is gone": ((ended(0, 80),), (GONE,), Cause.DISRUPTION),
     "aborted, a node is gone": ((ended(0, 134),), (GONE,), Cause.DISRUPTION),
+    "lost one that nobody saw": ((ended(1, 1, message=LOST_0),), (), Cause.UNEXPLAINED),
+    "lost one that crashed": ((ended(0, 137, after=1), ended(1, 1, message=LOST_0)), (), Cause.CRASH),
+    "lost one that left with 75": ((ended(0, 75), ended(1, 1, after=3, message=LOST_0)), (), Cause.UNEXPLAINED),
+    "lost each other": ((ended(0, 1, message=LOST_1), ended(1, 1, message=LOST_0)), (), Cause.UNEXPLAINED),
+    "lost one, and another one crashed later": ((ended(1, 1, message=LOST_0), ended(2, 1, after=3)), (), Cause.CRASH),
     "a node that was lost by another attempt": (
         (ended(0, 1),),
         (LostNode(attempt=1, name="n", trouble="is gone"),),

@@ -1,7 +1,7 @@
 """Why an attempt failed: a crash of the user's program, a disruption, or unexplained.
 
 A lost host shows up first as crashes elsewhere, so what ended first counts, and what Kubernetes says of pods and nodes
-counts more than exit codes.
+counts more than exit codes. A process that says that it lost another one did not crash by itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
+from tpujob_contract.reports import termination_message
 from tpujob_contract.reports.termination_message import RETURNED_0
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
 from tpujob_operator.decide.first_failure import recorded_asking, recorded_end
@@ -50,8 +51,9 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         message = _disruption_message(min(asked, key=_asked_at)) + _finished_early(ends)
         return AttemptCause(cause=Cause.DISRUPTION, message=message)
     own = [end for end in unasked if not end.is_consequence]
-    if own:
-        first = min(own, key=lambda end: end.cause_order)
+    first = min(own, key=lambda end: end.cause_order, default=None)
+    named = None if first is None or first.exit_code in FATAL else termination_message.named_in(first.message)
+    if first is not None and named is None:
         missing = recorded_missing(observed, attempt)
         if missing is not None and first.exit_code == ExitCode.PEERS_MISSING:
             return AttemptCause(cause=Cause.CAPACITY, message=_missing_message(observed, missing))
@@ -62,6 +64,10 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
     if stopped is not None:
         asks = f"ended with exit code {ExitCode.STOPPED}, by which a program asks to be started again"
         what = f"Pod {stopped.pod} {asks}, and nobody is known to have asked it to stop."
+        return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
+    if first is not None:
+        # Its pod was gone before it was seen, or a cut network made processes lose each other.
+        what = f"Pod {first.pod} lost process {named}, and nobody saw how that one ended."
         return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
     return AttemptCause(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
 
