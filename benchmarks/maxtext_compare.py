@@ -1,7 +1,7 @@
 """Our train step beside MaxText's, both compiled for TPUs on this machine, which has none.
 
     make bench-maxtext                      # what benchmarks/maxtext.jsonl lacks; two hours on two cores for all
-    make bench-maxtext CASES=llama2-7b-v5e  # those whose name contains it
+    make bench-maxtext CASES="llama2-7b, v5e"  # those whose name contains it
 
 Both by the same libtpu, with the same flags (those that the operator sets for either), dtypes, AdamW in float32, full
 rematerialisation, splash attention and packed rows. Memory and operations are as the compiler and the text of its
@@ -133,6 +133,8 @@ def main() -> None:
     """Compiles what the file lacks, and writes the table."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     chosen = [case for case in CASES if wanted in case.name]
+    if not chosen:
+        sys.exit(f"no case has {wanted!r} in its name; there are: {'; '.join(case.name for case in CASES)}")
     for side in ("maxtext", "ours"):
         for case in chosen:
             if (case.name, side) in read_records():

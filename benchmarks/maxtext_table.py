@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def _lost(ours: Figures, theirs: Figures) -> list[tuple[str, float]]:
         "sent": (ours.link_bytes, theirs.link_bytes),
         "waiting": (ours.waiting_bytes, theirs.waiting_bytes),
     }
-    return [(name, mine / other if other else float(mine > 0)) for name, (mine, other) in pairs.items()]
+    return [(name, mine / other if other else (math.inf if mine else 1.0)) for name, (mine, other) in pairs.items()]
 
 
 def _row(name: str, ours: Figures, theirs: Figures) -> str:

@@ -107,7 +107,7 @@ def each_fault_under_its_cause(history: History) -> list[str]:
     Other free causes are accepted in five cases:
 
     - unexplained, while something that all jobs share was disturbed;
-    - unexplained, where processes say that they lost one whose end the operator has not seen;
+    - unexplained, where processes lost one whose pod was asked to go, and may be gone before it is seen;
     - disruption, where a node was lost under a pod of the attempt before the restart was judged: the operator looks at
       nodes when it judges, since a lost node shows up later than the crashes that it makes. So a program that failed by
       itself is free if a node of its attempt is lost before that;
@@ -155,7 +155,9 @@ def _by_peers(history: History, jobset: str, attempt: int) -> set[Cause]:
     whys = {end.why for end in history.ends if (end.jobset, end.attempt) == (jobset, attempt)}
     if "peer" not in whys:
         return set()
-    return {Cause.CRASH} if "stop" in whys else {Cause.UNEXPLAINED}
+    if "stop" in whys:
+        return {Cause.CRASH}
+    return {Cause.UNEXPLAINED} if whys & {"evict", "delete-pod", "lose-node"} else set()
 
 
 def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float) -> set[Cause]:

@@ -120,6 +120,7 @@ def test_what_does_not_divide_is_left_to_data(devices: int, fsdp: int, data: int
         pytest.param("mixtral-8x22b", "v5p", 64, 1, (1, 1, 8, 8, 1, 1), id="experts, and half of the memory is full"),
         pytest.param("llama3.1-405b", "v5p", 256, 1, (1, 1, 256, 1, 1, 1), id="no memory for anything else"),
         pytest.param("mixtral-8x7b", "v5p", 8, 1, (1, 1, 8, 1, 1, 1), id="experts on a small slice"),
+        pytest.param("gpt-oss-20b", "v6e", 16, 1, (1, 1, 8, 2, 1, 1), id="experts, whose gradients wait everywhere"),
         pytest.param("gpt-oss-20b", "v5p", 64, 1, (1, 4, 4, 4, 1, 1), id="heads that are not divided"),
     ],
 )
@@ -186,6 +187,14 @@ def test_rings_leave_only_the_gathers_of_attention_waiting() -> None:
         "v5p": pytest.approx(attention, rel=0.01),
         "v6e": pytest.approx(2 * attention, rel=0.01),
     }
+
+
+def test_gathers_of_a_mixture_do_not_wait_for_more_than_there_is() -> None:
+    """Its rings are those of attention alone; gradients of experts are sums that wait."""
+    shape, mesh = resolved("mixtral-8x22b"), MeshShape(fsdp=16)
+    found = mesh_cost(shape, mesh, CHIPS["v5p"], rows=16, length=8192)
+    assert found.waiting < found.sent
+    assert mesh_cost(shape, mesh, CHIPS["v5e"], rows=16, length=8192).waiting > 0
 
 
 def test_parts_of_a_batch_gather_and_scatter_each_and_replicas_sum_once() -> None:

@@ -72,10 +72,10 @@ def test_words_of_others_are_not_taken_for_theirs(text: str) -> None:
     assert not device_memory.is_exhausted(jax.errors.JaxRuntimeError(text))
 
 
-@pytest.mark.parametrize(("step", "code"), [(0, ExitCode.CONFIGURATION), (7, 1)])
-def test_run_that_took_steps_is_tried_again(step: int, code: int) -> None:
+@pytest.mark.parametrize(("has_fitted", "code"), [(False, ExitCode.CONFIGURATION), (True, 1)])
+def test_run_that_took_steps_is_tried_again(has_fitted: bool, code: int) -> None:
     """What fitted once may fit again."""
-    ending = device_memory.ending(jax.errors.JaxRuntimeError(OF_DEVICES["CUDA"]), step=step)
+    ending = device_memory.ending(jax.errors.JaxRuntimeError(OF_DEVICES["CUDA"]), has_fitted=has_fitted)
     assert ending.exit_code == code
     assert "allocate 60.00GiB" in str(ending)
     assert "check --compile" in str(ending)

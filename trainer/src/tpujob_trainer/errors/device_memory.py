@@ -21,17 +21,16 @@ def is_exhausted(error: BaseException) -> bool:
     return isinstance(error, jax.errors.JaxRuntimeError) and bool(_EXHAUSTED.search(str(error)))
 
 
-def ending(error: BaseException, *, step: int) -> TrainerError:
+def ending(error: BaseException, *, has_fitted: bool) -> TrainerError:
     """What the run ends with: before its first step it would go the same way again, later it may not.
 
     Args:
         error: One of those that `is_exhausted` knows.
-        step: Steps of the run so far, those of earlier attempts included.
+        has_fitted: Whether the run has taken steps, or restores what it saved after some.
     """
-    kind = TrainerError if step else ConfigurationError
-    when = f" after step {step}" if step else ""
+    kind = TrainerError if has_fitted else ConfigurationError
     return kind(
-        f"spec.trainer: the devices have not enough memory{when}: lower batchSize or sequenceLength, raise "
+        f"spec.trainer: the devices have not enough memory: lower batchSize or sequenceLength, raise "
         "gradientAccumulation, set model.remat: full, or take more chips; `tpujob check --compile` says what fits "
         f"({brief(error)})"
     )

@@ -171,7 +171,8 @@ class Model:
     ) -> tuple[jax.Array, jax.Array, RouterLosses | None]:
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
         dispatch = mix_over(self.mesh)
-        widen = widen_over(self.mesh) if self._rings.mlp and self.shape.remat == "full" else product
+        recomputes = self.shape.remat == "full" and "mlp" not in self.shape.remat_save
+        widen = widen_over(self.mesh) if self._rings.mlp and recomputes else product
         counts = segment_ids.ravel() > 0
 
         def through(stack: Stack, gather_layer: Callable[[Weights], Weights]) -> Callable[..., Any]:

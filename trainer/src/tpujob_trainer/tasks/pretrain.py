@@ -39,7 +39,8 @@ def run(
         code = _pretrain(session, config)
     except jax.errors.JaxRuntimeError as error:
         if device_memory.is_exhausted(error):
-            raise device_memory.ending(error, step=session.report.step) from error
+            has_fitted = session.report.step > 0 or session.report.phase == "restoring"
+            raise device_memory.ending(error, has_fitted=has_fitted) from error
         raise
     session.end()
     return code

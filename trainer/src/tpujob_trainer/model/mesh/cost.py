@@ -69,9 +69,10 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     gradients, once = _gradients(model, mesh, parts, dense_whole, experts_whole)
     others = sums * model.layers * 2 * _ring(mesh.tensor) + sums * with_experts * (mesh.expert - 1)
     sizes = dict(zip(AXES, mesh.sizes, strict=True))
-    waiting = others + (0 if scatters_beside(sizes) else gradients)
+    # No product makes a ring of experts' gradients.
+    waiting = others + (experts_whole * 2 * _ring(mesh.fsdp) if scatters_beside(chip, sizes) else gradients)
     if not chip.hides_gathers:
-        waiting += gathers - _hidden(model, rings_on(chip, sizes, model), dense_whole) * _ring(dense_shards)
+        waiting += gathers - _hidden(model, rings_on(chip, sizes, model)) * _ring(dense_shards)
     shards = mesh.fsdp * mesh.expert * mesh.tensor
     layer = 2 * (dense / mesh.tensor + of_experts / mesh.tensor / mesh.expert) / model.layers
     peak = (
@@ -107,11 +108,12 @@ def _gradients(
     return dense + experts_whole * 2 * _ring(mesh.data * mesh.fsdp), 0.0
 
 
-def _hidden(model: ModelShape, rings: Rings, dense_whole: float) -> float:
+def _hidden(model: ModelShape, rings: Rings) -> float:
     """Of gathered weights, what travels while it is multiplied; with `remat: full` attention's is gathered again."""
-    of_mlp = 2.0 * 3 * model.layers * model.embed_dim * model.mlp_dim if rings.mlp else 0.0
-    of_attention = dense_whole - 2.0 * 3 * model.layers * model.embed_dim * model.mlp_dim
-    return 2 * of_mlp + (of_attention * (1 if model.remat == "full" else 2) if rings.attention else 0.0)
+    row = 2.0 * model.layers * model.embed_dim
+    of_mlp = row * 3 * model.mlp_dim if rings.mlp else 0.0
+    of_attention = row * 2 * (model.heads + model.kv_heads) * model.head_dim if rings.attention else 0.0
+    return 2 * of_mlp + of_attention * (1 if model.remat == "full" else 2)
 
 
 def _ring(devices: int) -> float:

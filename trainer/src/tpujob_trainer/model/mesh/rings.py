@@ -27,7 +27,7 @@ def rings_of(mesh: Mesh, shape: ModelShape) -> Rings:
 
 def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | CustomShape) -> Rings:
     """The same, of devices along the axes of a mesh."""
-    if chip is None or not chip.makes_rings or not scatters_beside(sizes):
+    if chip is None or not chip.makes_rings or not scatters_beside(chip, sizes):
         return NO_RINGS
     if isinstance(shape, CustomShape) or shape.quantization is not None:
         return NO_RINGS
@@ -42,7 +42,7 @@ def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | Cu
     )
 
 
-def scatters_beside(sizes: Mapping[str, int]) -> bool:
-    """Whether gradients are scattered by rings of the products that they come from, on v5e, v5p and v6e."""
+def scatters_beside(chip: Chip, sizes: Mapping[str, int]) -> bool:
+    """Whether gradients are scattered by rings of the products that they come from: seen on v5e, v5p and v6e."""
     is_alone = all(size == 1 for axis, size in sizes.items() if axis != FSDP)
-    return is_alone and 1 < sizes[FSDP] < SCATTERED_AT_ONCE
+    return (chip.makes_rings or chip.hides_gathers) and is_alone and 1 < sizes[FSDP] < SCATTERED_AT_ONCE

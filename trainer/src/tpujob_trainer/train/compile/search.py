@@ -139,15 +139,18 @@ class _Chosen:
     def _of(self, model: ModelShape, parts: int) -> tuple[int, ...]:
         key = (model.remat, model.remat_save, parts)
         if key not in self._sizes:
-            self._sizes[key] = choose_mesh(
-                MeshConfig(),
-                model,
-                devices=self._devices,
-                slices=self._run.mesh.slice,
-                batch_size=self._run.batch_size // parts,
-                sequence_length=self._run.sequence_length,
-                chip=self._chip,
-            ).sizes
+            try:
+                self._sizes[key] = choose_mesh(
+                    MeshConfig(),
+                    model,
+                    devices=self._devices,
+                    slices=self._run.mesh.slice,
+                    batch_size=self._run.batch_size // parts,
+                    sequence_length=self._run.sequence_length,
+                    chip=self._chip,
+                ).sizes
+            except ValueError:  # of a part of the batch no mesh can be chosen; one that is said may fit
+                self._sizes[key] = ()
         return self._sizes[key]
 
 
