@@ -14,7 +14,7 @@ The counts are those of the programs that libtpu 0.0.50.1 makes of our step with
   layers that have experts.
 
 For four models on v5p, sent bytes are within a tenth of the compiled program's, and peak memory is from
-a twentieth below to a fifth above it. On v6e, the flags of the published recipes make the compiler sum gradients whole.
+a twentieth below to a fifth above it.
 """
 
 from __future__ import annotations
