@@ -130,6 +130,20 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         assert replacing.standing.announced == 1, "all have ended, and wait for an attempt that nobody announces"
 
 
+def test_a_silent_launcher_that_ends_the_others_is_waited_for_as_a_new_pod(replacing: Server) -> None:
+    """It was here, and not ready, so that all pods were made anew."""
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(messages.to_line(messages.hello(member(1), messages.Standpoint(0, {}), "b")))
+        wait_for("the launcher", lambda: has_member(replacing))
+        replacing._watch.limit_seconds = UNSPOKEN_SECONDS
+        replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
+        replacing.fail(1, time.time(), "Connection closed by peer")
+        replacing.step()
+        assert not replacing.members
+        assert replacing.standing.first is not None
+        assert replacing.standing.first.process == 1
+
+
 @pytest.mark.parametrize("code", [0, 75])
 def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
@@ -233,6 +247,20 @@ def test_a_network_that_is_cut_has_the_time_to_be_back_that_a_program_would_wait
     assert is_lost or server._watch.look(now + limit + 1, 0.0)
     client.close()
     server.close()
+
+
+def test_launcher_0_of_a_long_heartbeat_is_not_named_between_two_beats(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connected(server)
+    client.standing.take(("met", {"attempt": 0}))
+    client._hear_program("hello", {"heartbeat_seconds": 300})
+    client._heard_at = time.monotonic()
+    client._notice_loss(client._heard_at + 119)
+    assert "no sign of life" not in caplog.text
+    client._notice_loss(client._heard_at + 121)
+    assert "process 0 gives no sign of life" in caplog.text
+    client.close()
 
 
 def test_a_launcher_0_that_refuses_is_asked_once_a_second(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

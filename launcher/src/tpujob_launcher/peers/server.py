@@ -111,12 +111,13 @@ class Server(Peers, LineServer):
             logger.warning("%s", SILENT.format(name, self.limit_seconds))
         found = self._watch.look(now, time.time())
         self._tell(found)
+        for process in self._watch.given_up():
+            if self.replaces_pods and process in self.members:
+                self.drop(self.members[process])  # from here on it is a pod that is gone, and the others wait for one
         for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
             if not self.replaces_pods:
                 self._tell(self._decisions.ended(end, self._watch.attempt, now))
                 continue
-            if end.process in self.members:
-                self.drop(self.members[end.process])  # from here on it is a pod that is gone
             self._tell(self._decisions.lost(end.process, now, end.at))
         self._tell(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
