@@ -263,6 +263,18 @@ def test_launcher_0_of_a_long_heartbeat_is_not_named_between_two_beats(
     client.close()
 
 
+def test_signs_of_life_come_at_once_when_a_program_starts_again(server: Server) -> None:
+    """It has not spoken, so 30 s count again, and the last ones came a minute apart."""
+    client = connected(server)
+    client.standing.take(("met", {"attempt": 0}))
+    client._hear_program("hello", {"heartbeat_seconds": 300})
+    client.mention(("beat", {}))
+    assert (client.seconds() or 0.0) > HEARTBEAT_SECONDS
+    client.begin(1)
+    assert client.seconds() == 0
+    client.close()
+
+
 def test_a_launcher_0_that_refuses_is_asked_once_a_second(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     client = connected(server)
     slept: list[float] = []

@@ -42,6 +42,15 @@ def test_all_meet_when_the_last_has_come() -> None:
     assert made.said == [(MET, {"attempt": 0, "nonce": "c", "lead": "host-0"})]
 
 
+def test_nobody_is_lost_the_moment_that_a_short_heartbeat_begins() -> None:
+    made = watch(2)
+    made.came(1, about(), 0.0, "")
+    made.came(0, about(), 6.0, "")
+    made.limit_seconds = 5.0
+    assert made.look(10.9, 0.0) == []
+    assert end_of(made.look(11.0, 0.0))["line"].startswith("silent for 5 s")
+
+
 def test_who_is_missing_is_named_to_all() -> None:
     made = watch(4)
     made.came(0, about(), 0.0, "")

@@ -142,6 +142,7 @@ class Peers(ABC):
         """The program of another attempt is about to start."""
         self.standing.begin(attempt)
         self._here, self._told, self.is_silent = None, {}, False
+        self._next_beat = 0.0  # the others miss it after the time of a program that has not spoken yet
         if self._program is not None:
             self._program.begin()
 

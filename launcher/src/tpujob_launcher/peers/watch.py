@@ -140,6 +140,8 @@ class Watch:
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
+        # From here on the heartbeat of the programs counts, and until now signs of life came by a longer one.
+        self._heard_at = dict.fromkeys(self._heard_at, now)
         self._deadline = None
         return self._say(MET, {"nonce": nonce, "lead": self._hosts[0]})
 
