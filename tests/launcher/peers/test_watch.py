@@ -211,6 +211,14 @@ def test_a_stall_names_who_is_behind_whoever_noticed(reporter: int) -> None:
     assert found["line"] == words
 
 
+def test_a_stall_stays_the_first_end_when_its_peers_fail() -> None:
+    made = watch()
+    for process, step in enumerate((6, 5, 6)):
+        made.progressed(process, state(step), 0.0)
+    made.ended(End(0, 79, 1.0, "no progress for 300 s", STALLED))
+    assert made.ended(End(1, 1, 2.0, "Gloo AllGather failed")) == []
+
+
 @pytest.mark.parametrize(
     ("lead", "beat_at", "named"),
     [
