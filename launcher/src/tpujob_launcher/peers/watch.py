@@ -43,15 +43,7 @@ def named_after_seconds(heartbeat_seconds: float) -> float:
 class Watch:
     """Of one attempt in these containers."""
 
-    def __init__(
-        self,
-        attempt: int,
-        hosts: Sequence[str],
-        positions: Sequence[str],
-        startup_seconds: float,
-        *,
-        is_difference_final: bool = True,
-    ) -> None:
+    def __init__(self, attempt: int, hosts: Sequence[str], positions: Sequence[str], startup_seconds: float) -> None:
         """Knows nothing of the programs yet.
 
         Args:
@@ -59,7 +51,6 @@ class Watch:
             hosts: The host of each process, shared with the caller, who fills it; "" where it is not known yet.
             positions: Where each process should be, in words.
             startup_seconds: How long programs wait for one another.
-            is_difference_final: Whether programs that do not run the same thing would not do so in new pods either.
         """
         self.attempt = attempt
         self.heartbeat_seconds = self.limit_seconds = HEARTBEAT_SECONDS
@@ -69,10 +60,11 @@ class Watch:
         self.asked = ""
         """Who was asked to stop first, as in "SIGTERM at process 1 on host h"."""
         self.has_met = False
+        self.is_difference_final = True
+        """Whether programs that do not run the same thing would not do so in new pods either."""
         self._hosts = hosts
         self._positions = positions
         self._startup_seconds = startup_seconds
-        self._error_of_difference = CONFIGURATION_ERROR if is_difference_final else TRAINER_ERROR
         self._here: Dict[int, Program] = {}
         self._deadline: Optional[float] = None
         self._is_refused = False
@@ -252,6 +244,10 @@ class Watch:
         if any(self._beat_at.get(i, -math.inf) < standing_since for i in range(1, len(self._hosts))):
             return ""
         return verdict.stragglers(self._states, self.name)
+
+    @property
+    def _error_of_difference(self) -> str:
+        return CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR
 
     @property
     def _named_after(self) -> float:
