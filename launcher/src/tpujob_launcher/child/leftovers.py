@@ -13,7 +13,7 @@ from tpujob_launcher.child.signals import SignalQueue
 
 logger = logging.getLogger(__name__)
 
-_KILLED_SECONDS = 1.0
+KILLED_SECONDS = 1.0
 """How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
 
 
@@ -25,7 +25,7 @@ def end_leftovers(signals: SignalQueue, seconds: float, meanwhile: Callable[[], 
     while True:
         reap()
         alive = descendants(os.getpid())
-        if not alive or time.monotonic() > deadline + _KILLED_SECONDS:
+        if not alive or time.monotonic() > deadline + KILLED_SECONDS:
             break
         for pid in alive:
             if time.monotonic() >= deadline:

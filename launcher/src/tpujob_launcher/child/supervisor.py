@@ -15,7 +15,6 @@ import subprocess
 import time
 from typing import Callable, Mapping, Optional, Protocol, Sequence, Tuple
 
-from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.ending import FINISHED_SECONDS, Act, Ending
 from tpujob_launcher.child.leftovers import end_leftovers
 from tpujob_launcher.child.outcome import ExitResult
@@ -25,9 +24,6 @@ from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
-
-_DRAIN_SECONDS = 60.0
-"""How long a reader of the output may take for what a pipe holds, after everything has ended by itself."""
 
 
 class Others(Protocol):
@@ -111,7 +107,7 @@ def run(
     on_end(result)
     serve: Callable[[], None] = others.step if others else lambda: None
     left = end_leftovers(signals, ending.leftover_seconds(time.monotonic()), serve)
-    seconds = margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS
+    seconds = ending.drain_seconds(in_place=others is not None and others.in_place > 0)
     if output and not output.finish(seconds, serve):
         logger.warning("nobody reads the output: its end is lost")
     return dataclasses.replace(
