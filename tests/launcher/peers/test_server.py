@@ -178,10 +178,25 @@ def test_a_program_that_is_not_started_is_no_end_in_order(
 ) -> None:
     server = Server(member(0), port=0)
     monkeypatch.setattr(main, "meet", lambda *arguments: server)
-    with pytest.raises(Refused), main._meet(server.process, tmp_path):
+    with pytest.raises(Refused), main._meet({}, server.process, tmp_path):
         raise Refused(code, "the TPU is in use: process 7")
     assert (server.standing.first is not None) == is_ended
     assert is_ended or server.standing.over == "process 0 was asked to stop"
+
+
+@pytest.mark.parametrize(
+    ("environ", "limit"),
+    [({"TPUJOB_CONFIG": "{}"}, HEARTBEAT_SECONDS), ({}, UNSPOKEN_SECONDS)],
+    ids=["a trainer", "a program of one's own"],
+)
+def test_before_it_has_spoken_a_trainer_waits_no_longer_for_a_silent_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environ: dict[str, str], limit: float
+) -> None:
+    server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
+    monkeypatch.setattr(main, "meet", lambda *arguments: server)
+    with main._meet(environ, server.process, tmp_path) as peers:
+        assert peers is server
+        assert peers.limit_seconds == limit
 
 
 def test_launchers_hear_each_other_while_they_wait_for_the_tpu(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
