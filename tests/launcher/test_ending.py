@@ -4,7 +4,9 @@ import signal
 
 import pytest
 
+from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.ending import (
+    DRAIN_SECONDS,
     FINISHED_SECONDS,
     FROZEN_SECONDS,
     LEFTOVER_SECONDS,
@@ -16,6 +18,7 @@ from tpujob_launcher.child.ending import (
     Act,
     Ending,
 )
+from tpujob_launcher.child.leftovers import KILLED_SECONDS
 from tpujob_launcher.child.program_end import ProgramEnd
 from tpujob_launcher.peers.decisions import READY_SECONDS
 
@@ -128,6 +131,16 @@ def test_how_long_a_program_may_take_that_has_to_end(
     supervised.told(following, speaks=False, is_silent=False, in_place=in_place, now=0.0)
     assert acts(supervised, 300.0) == [(asked, Act.ASK), (killed, Act.KILL)]
     assert killed < READY_SECONDS or not in_place
+
+
+def test_a_launcher_whose_output_is_read_slowly_is_ready_in_time_where_all_start_again() -> None:
+    """After the longest save, and what was left behind."""
+    supervised = ending()
+    assert supervised.drain_seconds(in_place=False) == DRAIN_SECONDS
+    before = SAVING_SECONDS + LEFTOVER_SECONDS + KILLED_SECONDS
+    assert before + supervised.drain_seconds(in_place=True) < READY_SECONDS
+    supervised.asked_to_stop(signal.SIGTERM, 0.0, 1000.0)
+    assert supervised.drain_seconds(in_place=True) == margin_seconds(30.0) / 2
 
 
 def test_a_program_that_no_longer_answers_shows_its_stacks_before_it_is_killed() -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Optional, Sequence
 
 from tpujob_contract.environment import (
+    CONFIG,
     ContractError,
     DistributedProcess,
     IndependentWorker,
@@ -79,7 +80,7 @@ def launch(
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
             access = _look_at_tpu(environ, tpu)
             environ = _with_code(environ, Path(scratch), command)
-            with _meet(process, Path(scratch)) as peers:
+            with _meet(environ, process, Path(scratch)) as peers:
                 container = Container(command, environ, process, signals, Path(scratch), message, peers, tpu)
                 result, report = container.run()
         except Refused as refused:
@@ -99,9 +100,11 @@ def launch(
 
 
 @contextmanager
-def _meet(process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
+def _meet(environ: Mapping[str, str], process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
     """The other launchers, if there are any."""
     peers = meet(process, scratch)
+    if peers is not None:
+        peers.is_of_trainer = CONFIG in environ
     if peers is None and isinstance(process, DistributedProcess) and process.in_place and process.pods_before:
         raise Refused(ExitCode.NO_ATTEMPT_LEFT, "this pod takes the place of an earlier one, and cannot be launcher 0")
     try:

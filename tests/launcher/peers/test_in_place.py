@@ -181,6 +181,22 @@ def test_a_host_that_is_asked_to_stop_does_not_start_again(start: Start, tmp_pat
     assert launched[0].wait() == 1
 
 
+def test_a_host_that_is_asked_to_stop_while_it_ends_leftovers_does_not_start_again(
+    start: Start, tmp_path: Path
+) -> None:
+    """They are killed after 5 s."""
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN), signal.pause()"
+    launched = start(f"os.fork() or ({deaf}); os._exit(3)")
+    launched[0].wait_until_said("the program has to end: ended with process 1")
+    launched[1].send(signal.SIGTERM)
+    assert launched[1].wait() == 3
+    assert "told to stop by SIGTERM between two attempts" in launched[1].stderr
+    assert not (tmp_path / "1-1").exists()
+    for each in (launched[0], launched[2]):
+        each.wait()
+        assert "process 1 was asked to stop" in each.stderr
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -122,6 +122,37 @@ def test_a_new_pod_with_a_newer_image_costs_all_pods_and_not_the_job(replacing: 
     assert refused["message"].startswith(over)
 
 
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [(None, "TrainerError"), (0, "ConfigurationError")],
+    ids=["in place of one that was lost before it connected", "at the first start of all pods"],
+)
+def test_a_newer_image_ends_the_job_only_if_all_pods_are_first_ones(
+    replacing: Server, at: int | None, error: str
+) -> None:
+    replacing._hear_program("hello", {"configuration": "c0ffee", "versions": {"jax": "1.0"}})
+    with socket.create_connection(address(replacing)) as launcher:
+        hello = messages.hello(member(1), messages.Standpoint(at, {"counts": {}, "ends": []}), "b")
+        here = {"attempt": 0, "configuration": "c0ffee", "versions": {"jax": "1.1"}}
+        launcher.sendall(messages.to_line(hello) + messages.to_line((messages.HERE, here)))
+        wait_for("the meeting", lambda: has_member(replacing) and replacing.standing.refused is not None)
+    assert replacing.standing.refused is not None
+    assert replacing.standing.refused["error"] == error
+    assert (replacing.standing.over is not None) == (at is None), "no attempt of these pods is of use"
+
+
+@pytest.mark.parametrize(("at", "error"), [(None, "TrainerError"), (0, "ConfigurationError")])
+def test_a_launcher_that_speaks_otherwise_ends_the_job_only_in_a_first_pod(
+    replacing: Server, at: int | None, error: str
+) -> None:
+    replacing._hear_program("hello", {"configuration": "c0ffee", "versions": {}})
+    with socket.create_connection(address(replacing)) as stranger:
+        say_hello(stranger, at=at)
+        heard(replacing, stranger)
+    assert replacing.standing.refused is not None
+    assert replacing.standing.refused["error"] == error
+
+
 def test_a_launcher_of_0_1_neither_hinders_the_others_nor_is_hindered(one: One, port: int, tmp_path: Path) -> None:
     """It knows no others, and nobody takes it for lost: its program goes on, and so do theirs."""
     with tarfile.open(RELEASED) as sources:

@@ -130,6 +130,20 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         assert replacing.standing.announced == 1, "all have ended, and wait for an attempt that nobody announces"
 
 
+def test_a_silent_launcher_that_ends_the_others_is_waited_for_as_a_new_pod(replacing: Server) -> None:
+    """It was here, and not ready, so that all pods were made anew."""
+    with socket.create_connection(address(replacing)) as launcher:
+        launcher.sendall(messages.to_line(messages.hello(member(1), messages.Standpoint(0, {}), "b")))
+        wait_for("the launcher", lambda: has_member(replacing))
+        replacing._watch.limit_seconds = UNSPOKEN_SECONDS
+        replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
+        replacing.fail(1, time.time(), "Connection closed by peer")
+        replacing.step()
+        assert not replacing.members
+        assert replacing.standing.first is not None
+        assert replacing.standing.first.process == 1
+
+
 @pytest.mark.parametrize("code", [0, 75])
 def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
@@ -164,10 +178,25 @@ def test_a_program_that_is_not_started_is_no_end_in_order(
 ) -> None:
     server = Server(member(0), port=0)
     monkeypatch.setattr(main, "meet", lambda *arguments: server)
-    with pytest.raises(Refused), main._meet(server.process, tmp_path):
+    with pytest.raises(Refused), main._meet({}, server.process, tmp_path):
         raise Refused(code, "the TPU is in use: process 7")
     assert (server.standing.first is not None) == is_ended
     assert is_ended or server.standing.over == "process 0 was asked to stop"
+
+
+@pytest.mark.parametrize(
+    ("environ", "limit"),
+    [({"TPUJOB_CONFIG": "{}"}, HEARTBEAT_SECONDS), ({}, UNSPOKEN_SECONDS)],
+    ids=["a trainer", "a program of one's own"],
+)
+def test_before_it_has_spoken_a_trainer_waits_no_longer_for_a_silent_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environ: dict[str, str], limit: float
+) -> None:
+    server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
+    monkeypatch.setattr(main, "meet", lambda *arguments: server)
+    with main._meet(environ, server.process, tmp_path) as peers:
+        assert peers is server
+        assert peers.limit_seconds == limit
 
 
 def test_launchers_hear_each_other_while_they_wait_for_the_tpu(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +262,32 @@ def test_a_network_that_is_cut_has_the_time_to_be_back_that_a_program_would_wait
     assert is_lost or server._watch.look(now + limit + 1, 0.0)
     client.close()
     server.close()
+
+
+def test_launcher_0_of_a_long_heartbeat_is_not_named_between_two_beats(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connected(server)
+    client.standing.take(("met", {"attempt": 0}))
+    client._hear_program("hello", {"heartbeat_seconds": 300})
+    client._heard_at = time.monotonic()
+    client._notice_loss(client._heard_at + 119)
+    assert "no sign of life" not in caplog.text
+    client._notice_loss(client._heard_at + 121)
+    assert "process 0 gives no sign of life" in caplog.text
+    client.close()
+
+
+def test_signs_of_life_come_at_once_when_a_program_starts_again(server: Server) -> None:
+    """It has not spoken, so 30 s count again, and the last ones came a minute apart."""
+    client = connected(server)
+    client.standing.take(("met", {"attempt": 0}))
+    client._hear_program("hello", {"heartbeat_seconds": 300})
+    client.mention(("beat", {}))
+    assert (client.seconds() or 0.0) > HEARTBEAT_SECONDS
+    client.begin(1)
+    assert client.seconds() == 0
+    client.close()
 
 
 def test_a_launcher_0_that_refuses_is_asked_once_a_second(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

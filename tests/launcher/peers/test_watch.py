@@ -42,6 +42,15 @@ def test_all_meet_when_the_last_has_come() -> None:
     assert made.said == [(MET, {"attempt": 0, "nonce": "c", "lead": "host-0"})]
 
 
+def test_nobody_is_lost_the_moment_that_a_short_heartbeat_begins() -> None:
+    made = watch(2)
+    made.came(1, about(), 0.0, "")
+    made.came(0, about(), 6.0, "")
+    made.limit_seconds = 5.0
+    assert made.look(10.9, 0.0) == []
+    assert end_of(made.look(11.0, 0.0))["line"].startswith("silent for 5 s")
+
+
 def test_who_is_missing_is_named_to_all() -> None:
     made = watch(4)
     made.came(0, about(), 0.0, "")
@@ -118,6 +127,42 @@ def test_a_silent_one_is_named_long_before_it_counts_as_lost() -> None:
     assert end_of(made.look(20.0 + UNSPOKEN_SECONDS, 0.0))["process"] == 2
 
 
+@pytest.mark.parametrize(
+    ("heartbeat", "named_after"), [(5.0, 30.0), (30.0, 30.0), (75.0, 30.0), (300.0, 120.0), (3600.0, 1440.0)]
+)
+def test_nobody_is_named_who_is_silent_between_two_beats(heartbeat: float, named_after: float) -> None:
+    """Five come within a heartbeat."""
+    made = watch()
+    made.heartbeat_seconds, made.limit_seconds = heartbeat, 3600.0
+    assert made.silent(named_after - 0.1) == []
+    made.heard(2, named_after - 0.1)
+    assert end_of(made.ended(End(2, 1, 1000.0, "a bug"), named_after - 0.1))["process"] == 2
+    assert made.given_up() == []
+    assert made.silent(named_after) == ["process 1 on host host-1"]
+
+
+def test_the_first_word_of_who_failed_and_then_is_silent_stands() -> None:
+    made = watch()
+    assert end_of(made.ended(End(1, 1, 1000.0, "a bug"), 0.0))["line"] == "a bug"
+    made.heard(1, 0.0)
+    made.heard(2, 1.0)
+    assert made.ended(End(2, 1, 1031.0, "Connection closed by peer"), HEARTBEAT_SECONDS) == []
+    assert made.end is not None
+    assert made.end.line == "a bug"
+
+
+def test_all_silent_ones_are_given_up_also_once_the_attempt_has_ended() -> None:
+    """A new pod may come for each, and nobody waits for a word of the old one."""
+    made = watch(5)
+    made.limit_seconds = 60.0
+    made.heard(3, 20.0)
+    made.heard(4, 30.0)
+    made.ended(End(3, 1, 1000.0, "Connection closed by peer"), 31.0)
+    assert (made.given_up(), made.given_up()) == ([1, 2], [])
+    assert made.look(90.0, 0.0) == [], "one end is enough"
+    assert made.given_up() == [4]
+
+
 def test_what_programs_fail_with_while_one_is_silent_is_not_the_cause() -> None:
     """JAX aborts all processes after 100 s, and names none."""
     made = watch()
@@ -164,6 +209,14 @@ def test_a_stall_names_who_is_behind_whoever_noticed(reporter: int) -> None:
     found = end_of(made.ended(End(reporter, 79, 1.0, "no progress for 300 s", STALLED)))
     words = "no progress for 300 s; behind the others: process 1 on host host-1 (starting, after step 5)"
     assert found["line"] == words
+
+
+def test_a_stall_stays_the_first_end_when_its_peers_fail() -> None:
+    made = watch()
+    for process, step in enumerate((6, 5, 6)):
+        made.progressed(process, state(step), 0.0)
+    made.ended(End(0, 79, 1.0, "no progress for 300 s", STALLED))
+    assert made.ended(End(1, 1, 2.0, "Gloo AllGather failed")) == []
 
 
 @pytest.mark.parametrize(

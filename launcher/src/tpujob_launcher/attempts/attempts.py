@@ -20,7 +20,7 @@ from tpujob_launcher.child.refused import Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.child.supervisor import run
 from tpujob_launcher.frameworks import known as frameworks
-from tpujob_launcher.peers.meeting import announce_end, join, next_attempt
+from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.reporting import Reporting
 from tpujob_launcher.reports.termination_message import TerminationMessage
@@ -114,6 +114,7 @@ class Container:
                     others=peers,
                     silence_seconds=process.silence_seconds,
                     on_end=self._announce_end,
+                    on_late_stop=self._stop_late,
                 )
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
@@ -147,6 +148,12 @@ class Container:
             stopped_at=None if result.stop_signal is None else result.stopped_at,
             was_told=result.was_told,
         )
+
+    def _stop_late(self, number: int) -> None:
+        """The container was asked to stop, by this signal, once the end of the program was announced."""
+        peers = self.peers
+        if peers is not None and peers.in_place and not peers.was_stopped and not peers.has_finished:
+            stop_between(peers, number)
 
 
 def has_peers(process: Process) -> bool:

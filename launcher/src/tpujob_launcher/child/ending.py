@@ -35,6 +35,10 @@ error and exit code, which may be a final one."""
 SAVING_SECONDS = 30.0
 """How long a program may take to save where all start again: a new pod takes as long, and launcher 0 waits a minute."""
 
+DRAIN_SECONDS, DRAIN_TO_START_AGAIN_SECONDS = 60.0, 20.0
+"""How long a reader of the output may take for what a pipe holds, after everything has ended by itself. Where all start
+again, launcher 0 waits a minute for that, for what saves, and for what is left behind."""
+
 SPEAKING_SECONDS = 8.0
 """How long a program that speaks with its launcher may take to end by itself: it writes down what it knows."""
 
@@ -101,7 +105,8 @@ class Ending:
         """Whether it has to end since the program of another host has failed."""
         self.is_killed = False
         self._child = child
-        self._patience = grace_seconds - margin_seconds(grace_seconds)
+        self._margin = margin_seconds(grace_seconds)
+        self._patience = grace_seconds - self._margin
         self.exit_seconds = exit_seconds
         self.silence_seconds = silence_seconds
         self._diagnostics: List[str] = []
@@ -214,6 +219,12 @@ class Ending:
         """What processes that the program left behind still have: no more than the grace period has."""
         left = LEFTOVER_SECONDS if self._stop_deadline is None else self._stop_deadline - now
         return min(LEFTOVER_SECONDS, self._patience, left)
+
+    def drain_seconds(self, *, in_place: bool) -> float:
+        """How long a reader of the output has, once everything has ended. `in_place`: all may start again."""
+        if self.stop_signal is not None:
+            return self._margin / 2
+        return DRAIN_TO_START_AGAIN_SECONDS if in_place else DRAIN_SECONDS
 
     def result(self, code: int, at: float, following: Optional[Tuple[int, str]]) -> ExitResult:
         """How it ended, once its process has, with this code.

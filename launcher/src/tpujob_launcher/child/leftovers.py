@@ -6,26 +6,33 @@ import logging
 import os
 import signal
 import time
-from typing import Callable, Dict, Set, Tuple
+from typing import Callable, Dict, List, Set, Tuple
 
 from tpujob_launcher.child.processes import command_line, descendants, reap, send
-from tpujob_launcher.child.signals import SignalQueue
+from tpujob_launcher.child.signals import STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
 
-_KILLED_SECONDS = 1.0
+KILLED_SECONDS = 1.0
 """How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
 
 
-def end_leftovers(signals: SignalQueue, seconds: float, meanwhile: Callable[[], None]) -> Tuple[str, ...]:
-    """Ends every process below this one: asked at once, killed after `seconds`. Lines about those that were killed."""
+def end_leftovers(
+    signals: SignalQueue, seconds: float, meanwhile: Callable[[], None]
+) -> Tuple[Tuple[str, ...], List[int]]:
+    """Ends every process below this one: asked at once, killed after `seconds`.
+
+    Returns:
+        Lines about those that were killed, and the stop signals that came to this process.
+    """
+    stops: List[int] = []
     asked: Set[int] = set()
     killed: Dict[int, str] = {}
     deadline = time.monotonic() + seconds
     while True:
         reap()
         alive = descendants(os.getpid())
-        if not alive or time.monotonic() > deadline + _KILLED_SECONDS:
+        if not alive or time.monotonic() > deadline + KILLED_SECONDS:
             break
         for pid in alive:
             if time.monotonic() >= deadline:
@@ -36,7 +43,7 @@ def end_leftovers(signals: SignalQueue, seconds: float, meanwhile: Callable[[], 
                 send(pid, signal.SIGTERM)
         meanwhile()
         # Only our own children announce their end by a signal, so look again soon.
-        signals.wait(0.02)
+        stops += [number for number in signals.wait(0.02) if number in STOP]
     for pid in alive:
         logger.error("process %d (%s) cannot be killed", pid, command_line(pid))
-    return tuple(f"left behind and killed: process {pid} ({command})" for pid, command in killed.items())
+    return tuple(f"left behind and killed: process {pid} ({command})" for pid, command in killed.items()), stops

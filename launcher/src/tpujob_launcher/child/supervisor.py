@@ -15,7 +15,6 @@ import subprocess
 import time
 from typing import Callable, Mapping, Optional, Protocol, Sequence, Tuple
 
-from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.ending import FINISHED_SECONDS, Act, Ending
 from tpujob_launcher.child.leftovers import end_leftovers
 from tpujob_launcher.child.outcome import ExitResult
@@ -25,9 +24,6 @@ from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
-
-_DRAIN_SECONDS = 60.0
-"""How long a reader of the output may take for what a pipe holds, after everything has ended by itself."""
 
 
 class Others(Protocol):
@@ -78,6 +74,7 @@ def run(
     keep_output: bool,
     on_start: Callable[[int], None] = lambda child: None,
     on_end: Callable[[ExitResult], None] = lambda result: None,
+    on_late_stop: Callable[[int], None] = lambda number: None,
     ends: Optional[ProgramEnds] = None,
     exit_seconds: Optional[float] = None,
     others: Optional[Others] = None,
@@ -94,6 +91,7 @@ def run(
             to our stdout and stderr themselves, and sees a terminal where there is one.
         on_start: Called with the number of the process once the program runs; may start threads.
         on_end: Called once the program has ended, while what it left behind may still be there.
+        on_late_stop: Called with a stop signal that came after that: it changes nothing of how the program ended.
         ends: Receives what the program says of its end.
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
         others: The launchers of the other hosts, which may have it ended.
@@ -110,8 +108,10 @@ def run(
     result = _Supervision(child, signals, ending, ends, others, output).run()
     on_end(result)
     serve: Callable[[], None] = others.step if others else lambda: None
-    left = end_leftovers(signals, ending.leftover_seconds(time.monotonic()), serve)
-    seconds = margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS
+    left, stops = end_leftovers(signals, ending.leftover_seconds(time.monotonic()), serve)
+    for number in stops[:1]:
+        on_late_stop(number)
+    seconds = ending.drain_seconds(in_place=others is not None and others.in_place > 0)
     if output and not output.finish(seconds, serve):
         logger.warning("nobody reads the output: its end is lost")
     return dataclasses.replace(

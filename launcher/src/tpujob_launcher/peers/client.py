@@ -31,7 +31,7 @@ from tpujob_launcher.peers.messages import (
 from tpujob_launcher.peers.peers import SILENT, Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
-from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, HEARTBEAT_SECONDS
+from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, named_after_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ class Client(Peers):
             self._lose_lead(0.0)
         elif silent > self.limit_seconds:
             self._lose_lead(silent)
-        elif silent > HEARTBEAT_SECONDS and self._named_at != self._heard_at:
+        elif silent > named_after_seconds(self.heartbeat_seconds) and self._named_at != self._heard_at:
             self._named_at = self._heard_at
             logger.warning("%s", SILENT.format("process 0", self.limit_seconds))
         limit = self.process.startup_seconds

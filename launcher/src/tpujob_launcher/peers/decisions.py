@@ -18,7 +18,7 @@ from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILL
 from tpujob_contract.reports.in_place import ALL_NEW
 from tpujob_contract.reports.termination_message import named_in
 from tpujob_launcher.child.ending import FINISHED_SECONDS
-from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
+from tpujob_launcher.peers.messages import GO, OVER, RESTART, STALLED, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -303,7 +303,8 @@ def first_of(ends: Sequence[End]) -> End:
     so where its machine fell silent. Times are of the clocks of several hosts: where these differ by more than the ends
     do, another one is blamed, and nothing else changes.
     """
-    own = [end for end in ends if named_in(end.line) in (None, end.process)]
+    # A stall names who is behind the others, and follows from no end of that process.
+    own = [end for end in ends if end.kind == STALLED or named_in(end.line) in (None, end.process)]
     return min(own or ends, key=_order)
 
 

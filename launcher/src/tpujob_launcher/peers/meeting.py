@@ -106,6 +106,13 @@ def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]
     return following
 
 
+def stop_between(peers: Peers, number: int) -> None:
+    """This container was asked to stop, by this signal, while no program ran: no further attempt starts in it."""
+    logger.warning("told to stop by %s between two attempts", signal.Signals(number).name)
+    peers.was_stopped = True
+    peers.say((STOPPING, {"at": time.time()}))
+
+
 def refuse(peers: Peers, code: int, line: str) -> None:
     """Tells the others that the program of this attempt does not start here: exit code, and why."""
     if code == ExitCode.STOPPED:
@@ -130,9 +137,7 @@ def _following(peers: Peers, signals: SignalQueue) -> Optional[int]:
         seconds = peers.seconds()
         for number in signals.wait(1.0 if seconds is None else min(1.0, seconds), peers):
             if number in STOP:
-                logger.warning("told to stop by %s between two attempts", signal.Signals(number).name)
-                peers.was_stopped = True
-                peers.say((STOPPING, {"at": time.time()}))
+                stop_between(peers, number)
                 return None
         peers.step()
     return None

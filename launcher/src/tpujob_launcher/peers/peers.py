@@ -62,6 +62,8 @@ class Peers(ABC):
         """Whether this container was asked to stop."""
         self.has_finished = False
         """Whether the program has ended with 0: it does not start again."""
+        self.is_of_trainer = False
+        """Whether the program is a trainer: it ends when a process is lost, and says so once it has started."""
         self.welcomes = 0
         """How often this launcher has come to a launcher 0."""
         self.in_place = process.in_place
@@ -104,7 +106,8 @@ class Peers(ABC):
     @property
     def limit_seconds(self) -> float:
         """Silence after which a launcher counts as lost: short where all start again in their containers."""
-        return self.heartbeat_seconds if self._here is not None or self.in_place else UNSPOKEN_SECONDS
+        is_short = self._here is not None or self.in_place or self.is_of_trainer
+        return self.heartbeat_seconds if is_short else UNSPOKEN_SECONDS
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -142,6 +145,7 @@ class Peers(ABC):
         """The program of another attempt is about to start."""
         self.standing.begin(attempt)
         self._here, self._told, self.is_silent = None, {}, False
+        self._next_beat = 0.0  # the others miss it after the time of a program that has not spoken yet
         if self._program is not None:
             self._program.begin()
 

@@ -111,12 +111,13 @@ class Server(Peers, LineServer):
             logger.warning("%s", SILENT.format(name, self.limit_seconds))
         found = self._watch.look(now, time.time())
         self._tell(found)
+        for process in self._watch.given_up():
+            if self.replaces_pods and process in self.members:
+                self.drop(self.members[process])  # from here on it is a pod that is gone, and the others wait for one
         for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
             if not self.replaces_pods:
                 self._tell(self._decisions.ended(end, self._watch.attempt, now))
                 continue
-            if end.process in self.members:
-                self.drop(self.members[end.process])  # from here on it is a pod that is gone
             self._tell(self._decisions.lost(end.process, now, end.at))
         self._tell(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
@@ -150,9 +151,14 @@ class Server(Peers, LineServer):
             f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
             for i in range(process.num_processes)
         ]
-        # In place of a lost pod there may be one with a newer image; where all pods are made anew, all have that.
-        is_final = not (attempt and self.replaces_pods)
-        return Watch(attempt, self._names, positions, process.startup_seconds, is_difference_final=is_final)
+        watch = Watch(attempt, self._names, positions, process.startup_seconds)
+        if attempt:
+            self._expect_other_images(watch)
+        return watch
+
+    def _expect_other_images(self, watch: Watch) -> None:
+        """In place of a lost pod there may be one with a newer image; where all pods are made anew, all have that."""
+        watch.is_difference_final = not self.replaces_pods
 
     def _say_who_is_here(self, now: float) -> None:
         here, at = self._watch.here, now
@@ -193,6 +199,8 @@ class Server(Peers, LineServer):
 
     def _turn_away(self, line: Line, values: Mapping[str, Any]) -> None:
         """Tells a launcher, and all programs, that it speaks another version; who starts again does not wait for it."""
+        if "at" in values and values["at"] is None:
+            self._expect_other_images(self._watch)
         number, host = values["process"], messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
         words = messages.another_release(process_name(number, host), values["version"])
         if number not in self._of_another_release:
@@ -220,6 +228,8 @@ class Server(Peers, LineServer):
         self._heard(number, time.monotonic())
         at = messages.parse_standpoint(values)
         self.history.take(at.account)
+        if at.attempt is None:  # it may join the first attempt, if the pod before it was lost before it connected
+            self._expect_other_images(self._watch)
         decided = self._decisions.arrived(
             number, time.monotonic(), at=at.attempt, lost_at=time.time() if at.lost_at is None else at.lost_at
         )
@@ -292,7 +302,7 @@ class Server(Peers, LineServer):
             said = self._watch.came(process, values, now, secrets.token_hex(4))
             self._tell(said)
             differ = [values for kind, values in said if kind == REFUSED]
-            if differ and self._watch.attempt and self.replaces_pods:
+            if differ and not self._watch.is_difference_final:
                 self._tell(self._decisions.refused(str(differ[0]["message"])))
         elif kind == ASKED:
             self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))

@@ -23,7 +23,7 @@ from tpujob_launcher.peers.verdict import ENDING, Program
 BEATS = 5
 """Signs of life within one heartbeat limit."""
 HEARTBEAT_SECONDS = 30.0
-"""Silence after which a launcher is named, and counts as lost where its program has said no other limit."""
+"""Silence after which a launcher counts as lost where its program has said no other limit; none is named before."""
 UNSPOKEN_SECONDS = 120.0
 """The same for a program that does not speak, and cannot say how long a cut of the network it survives: JAX goes on
 after one of 100 s, its own limit."""
@@ -35,18 +35,15 @@ BACK_SECONDS = 3.0
 """For a launcher whose connection broke to come again: it tries once a second."""
 
 
+def named_after_seconds(heartbeat_seconds: float) -> float:
+    """Silence after which a launcher is named: with a long heartbeat, one that lives says nothing for minutes."""
+    return max(HEARTBEAT_SECONDS, 2 * heartbeat_seconds / BEATS)
+
+
 class Watch:
     """Of one attempt in these containers."""
 
-    def __init__(
-        self,
-        attempt: int,
-        hosts: Sequence[str],
-        positions: Sequence[str],
-        startup_seconds: float,
-        *,
-        is_difference_final: bool = True,
-    ) -> None:
+    def __init__(self, attempt: int, hosts: Sequence[str], positions: Sequence[str], startup_seconds: float) -> None:
         """Knows nothing of the programs yet.
 
         Args:
@@ -54,7 +51,6 @@ class Watch:
             hosts: The host of each process, shared with the caller, who fills it; "" where it is not known yet.
             positions: Where each process should be, in words.
             startup_seconds: How long programs wait for one another.
-            is_difference_final: Whether programs that do not run the same thing would not do so in new pods either.
         """
         self.attempt = attempt
         self.heartbeat_seconds = self.limit_seconds = HEARTBEAT_SECONDS
@@ -64,10 +60,11 @@ class Watch:
         self.asked = ""
         """Who was asked to stop first, as in "SIGTERM at process 1 on host h"."""
         self.has_met = False
+        self.is_difference_final = True
+        """Whether programs that do not run the same thing would not do so in new pods either."""
         self._hosts = hosts
         self._positions = positions
         self._startup_seconds = startup_seconds
-        self._error_of_difference = CONFIGURATION_ERROR if is_difference_final else TRAINER_ERROR
         self._here: Dict[int, Program] = {}
         self._deadline: Optional[float] = None
         self._is_refused = False
@@ -81,6 +78,8 @@ class Watch:
         """Of those that are neither gone nor silent; in order, who was heard longest ago first."""
         self._named: Set[int] = set()
         """Of those that are silent, who has been named."""
+        self._given_up: List[int] = []
+        """Of those that were silent, whom the caller has not been told to drop."""
         self._broken: Dict[int, float] = {}
         """When their connections broke; in order."""
 
@@ -133,6 +132,8 @@ class Watch:
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
+        # From here on the heartbeat of the programs counts, and until now signs of life came by a longer one.
+        self._heard_at = dict.fromkeys(self._heard_at, now)
         self._deadline = None
         return self._say(MET, {"nonce": nonce, "lead": self._hosts[0]})
 
@@ -157,9 +158,14 @@ class Watch:
 
     def silent(self, now: float) -> List[str]:
         """Who gives no sign of life any more, each once. `now` is monotonic, in seconds."""
-        found = [i for i, _ in _until(now - HEARTBEAT_SECONDS, self._heard_at) if i not in self._named]
+        found = [i for i, _ in _until(now - self._named_after, self._heard_at) if i not in self._named]
         self._named.update(found)
         return [self.name(i) for i in found]
+
+    def given_up(self) -> List[int]:
+        """Whose launchers count as lost since they were silent, each once: their connections may still be open."""
+        found, self._given_up = self._given_up, []
+        return found
 
     def ended(self, end: End, now: float = -math.inf) -> List[Message]:
         """A program has failed. The first word of each stands. `now` is monotonic, in seconds."""
@@ -179,14 +185,16 @@ class Watch:
 
     def _go_before(self, end: End, now: float) -> None:
         """Who is gone or silent is noticed by the programs of others, too, whose errors name nobody."""
-        lost = dict.fromkeys(self._broken, 0.0)
-        lost.update({i: now - at for i, at in _until(now - HEARTBEAT_SECONDS, self._heard_at)})
+        silent = {i: now - at for i, at in _until(now - self._named_after, self._heard_at)}
+        lost = {**dict.fromkeys(self._broken, 0.0), **silent}
         if end.process in lost:
             return
+        self._given_up += silent
         for i, seconds in lost.items():
-            self._ends[i] = verdict.lost([i], self.name, end.at - 1.0, silent_seconds=seconds)
             self._heard_at.pop(i, None)
             self._broken.pop(i, None)
+            if i not in self._ends and i not in self._done:
+                self._ends[i] = verdict.lost([i], self.name, end.at - 1.0, silent_seconds=seconds)
 
     def signed_off(self, process: int) -> None:
         """A program has ended, or is asked to: what its launcher does then is no loss."""
@@ -214,6 +222,7 @@ class Watch:
         if silent:
             for i in silent:
                 del self._heard_at[i]
+            self._given_up += silent
             longest = now - min(silent.values())
             return self._lost(verdict.lost(list(silent), self.name, at, silent_seconds=longest), list(silent))
         return []
@@ -235,6 +244,14 @@ class Watch:
         if any(self._beat_at.get(i, -math.inf) < standing_since for i in range(1, len(self._hosts))):
             return ""
         return verdict.stragglers(self._states, self.name)
+
+    @property
+    def _error_of_difference(self) -> str:
+        return CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR
+
+    @property
+    def _named_after(self) -> float:
+        return named_after_seconds(self.heartbeat_seconds)
 
     def _lost(self, end: End, processes: Iterable[int]) -> List[Message]:
         """Of several that are lost together the first is named, with the others."""
