@@ -55,12 +55,6 @@ ADDED = NOW + timedelta(minutes=3)
 )
 def test_a_pod_may_wait_for_an_autoscaler_to_add_its_node(placed_at: datetime, lost: list[str]) -> None:
     """Both pods are older than the node. Were it another machine, a crash would be a disruption."""
-
-    async def nodes_lost() -> list[str]:
-        watch = NodeWatch(Nodes(), enabled=True)  # type: ignore[arg-type]
-        found = await watch.lost(("team", "llama"), [end], [], judged=0)
-        return [each.name for each in found]
-
     crashed = pod(state=terminated(1, after=600), phase="Failed")
     crashed["metadata"]["creationTimestamp"] = format_time(NOW)
     crashed["spec"] = {"nodeName": "n"}
@@ -68,7 +62,9 @@ def test_a_pod_may_wait_for_an_autoscaler_to_add_its_node(placed_at: datetime, l
     crashed["status"]["conditions"].append(placed)
     end = ended_from_pod(crashed)
     assert end is not None
-    assert asyncio.run(nodes_lost()) == lost
+    watch = NodeWatch(Nodes(), enabled=True)  # type: ignore[arg-type]
+    found = asyncio.run(watch.lost(("team", "llama"), [end], [], judged=0))
+    assert [each.name for each in found] == lost
 
 
 class Nodes:
