@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.control_plane.fleet import HOSTS, POOL, SLICE, Fleet, counts, pools
-from tests.control_plane.reporting import reporting
+from tests.control_plane.fleet import HOSTS, POOL, SLICE, Fleet, counts, fleet_of, pools
 from tests.control_plane.test_kueue import QUOTAS, create, queues
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane
@@ -20,12 +19,8 @@ KEPT = ("QuotaReserved", "Admitted")
 
 @pytest.fixture
 def fleet(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    name = f"fleet-{request.node.name.removeprefix('test_').replace('_', '-')[:24].strip('-')}"
-    queues.create_namespace(name)
-    found = Fleet(queues, name)
-    with reporting(lambda: found.report, address=found.address):
+    with fleet_of(queues, request) as found:
         yield found
-        found.leave()
 
 
 @pytest.mark.parametrize("placement", [None, {"requiredTopology": POOL}], ids=["pools by JobSet", "pools by Kueue"])
@@ -62,7 +57,6 @@ def test_a_queued_job_keeps_its_quota_and_its_place(fleet: Fleet, placement: Obj
     assert fleet.get("rival")["status"]["phase"] == "Queued"
     said = [e["reason"] for e in fleet.api.items(f"/api/v1/namespaces/{fleet.namespace}/events")]
     assert (said.count("Admitted"), said.count("Evicted"), said.count("Preempted")) == (1, 0, 0)
-    fleet.api.delete(f"{fleet.path}/rival")
 
 
 def make_queue(fleet: Fleet, *, chips: int, topology: str | None, toleration: Object) -> None:
