@@ -5,16 +5,26 @@ That launchers wait for the pod that takes the place of a lost one is shown in t
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.control_plane.addresses import pod_address
+from tests.control_plane.reporting import reporting
 from tests.control_plane.test_in_place import account_with
 from tests.harness.jobs import Jobs
-from tools.localcluster import nodes, pods
+from tests.harness.operator_process import OperatorProcess, grant_rights
+from tools.localcluster import binaries, nodes, pods
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.jobset import JobSetController, jobset_custom_resources
+from tools.localcluster.kubelet import SCHEDULER, start_scheduler
+from tools.localcluster.kueue import KueueController, can_run_here
+from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 
@@ -29,8 +39,52 @@ SLICE = {"accelerator": "v6e-16", "inPlaceRestarts": 5, "restarts": {"crashes": 
 """No crash is allowed, so that one that is charged by mistake ends the job."""
 PATIENCE_SECONDS = 240
 COUNTS = ("restarts", "inPlaceTotal", "disruptions", "crashes", "unexplainedRestarts", "bookedRestarts")
+LONGEST_NAME = 24
 Place = tuple[int, int]
 _NUMBERS = itertools.count(10)
+
+
+@contextlib.contextmanager
+def scheduled_plane(
+    directory: Path, custom_resources: Sequence[Path], *, with_kueue: bool = False
+) -> Iterator[ControlPlane]:
+    """A control plane of its own with a scheduler, the operator and, if asked, Kueue; skips where they cannot be had.
+
+    Pods of other tests are to stay without a node, and Kueue's webhooks would meet them.
+    """
+    if with_kueue and not can_run_here():
+        pytest.skip("no Kueue: it needs Linux, and user namespaces or root")
+    try:
+        more = binaries.QUEUE if with_kueue else ["kube-scheduler"]
+        binaries.build_all(print, (*binaries.CONTROL_PLANE, *more))
+    except ToolsUnavailable as reason:
+        pytest.skip(f"no {'Kueue' if with_kueue else 'scheduler'}: {reason}")
+    definitions = [jobset_custom_resources(), *custom_resources]
+    with (
+        ControlPlane(directory, custom_resources=definitions, users=[SCHEDULER]) as plane,
+        JobSetController(plane),
+        KueueController(plane) if with_kueue else contextlib.nullcontext(),
+    ):
+        grant_rights(plane)
+        scheduler = start_scheduler(plane, binaries.path("kube-scheduler"))
+        try:
+            with OperatorProcess(plane, directory / "operator"):
+                yield plane
+        finally:
+            scheduler.stop()
+
+
+@contextlib.contextmanager
+def fleet_of(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator["Fleet"]:
+    """The fleet of one test, in a namespace that is called after its parameter, or else after itself."""
+    callspec = getattr(request.node, "callspec", None)
+    readable = callspec.id if callspec is not None else request.node.name.removeprefix("test_")
+    name = "fleet-" + re.sub(r"[^a-z0-9]+", "-", readable.lower())[:LONGEST_NAME].strip("-")
+    plane.create_namespace(name)
+    found = Fleet(plane, name)
+    with reporting(lambda: found.report, address=found.address):
+        yield found
+        found.leave()
 
 
 class Fleet(Jobs):
@@ -134,19 +188,21 @@ class Fleet(Jobs):
         events = self.api.items(f"/api/v1/namespaces/{self.namespace}/events")
         lines = [f"{p['metadata']['name']} {p['status']['phase']} {p['spec'].get('nodeName')}" for p in found]
         lines += [f"{e['involvedObject']['name']} {e['reason']}: {e['message']}" for e in events[-12:]]
-        return "\n".join([*lines, str(self.get("llama").get("status"))])
+        return "\n".join([*lines, *(str(job.get("status")) for job in self.api.items(self.path))])
 
     def leave(self) -> None:
         """Frees the machines, which have no kubelets."""
-        self.api.delete(f"{self.path}/llama")
+        for job in self.api.items(self.path):
+            self.api.delete(f"{self.path}/{job['metadata']['name']}")
 
         def is_free() -> bool:
             path = f"/api/v1/namespaces/{self.namespace}/pods"
+            jobsets = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{self.namespace}/jobsets"
             found = self.api.items(path)
             for pod in found:
                 with contextlib.suppress(ApiError):
                     self.api.delete(f"{path}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
-            return not found
+            return not found and not self.api.items(jobsets)
 
         wait_for("the machines to be free", is_free, explain=self.explain)
         self.api.delete(f"/api/v1/namespaces/{self.namespace}")

@@ -175,14 +175,7 @@ def test_namespace_of_a_job_that_replaces_pods_can_be_deleted(jobs: Jobs) -> Non
     jobs.create("llama", inPlaceRestarts=5)
     there = jobs.run("llama", bound=True)
     jobs.wait_phase("llama", "Running")
-    jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}")
-    for pod in there:
-        jobs.end_deleted(pod, exit_code=143)
-
-    def is_gone() -> bool:
-        return all(each["metadata"]["name"] != jobs.namespace for each in jobs.api.items("/api/v1/namespaces"))
-
-    wait_for("the namespace to be gone", is_gone, timeout_seconds=60)
+    jobs.end_namespace(there)
 
 
 def another_pod(jobs: Jobs, *, other_than: list[Object]) -> Object:

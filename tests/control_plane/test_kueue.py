@@ -12,19 +12,14 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.control_plane.fleet import AMOUNTS, HOSTS, NODE_LABELS, POOL
+from tests.control_plane.fleet import AMOUNTS, HOSTS, NODE_LABELS, POOL, scheduled_plane
 from tests.docs.newcomer import section
 from tests.harness.jobs import Jobs
-from tests.harness.operator_process import OperatorProcess, grant_rights
-from tools.localcluster import binaries
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
-from tools.localcluster.jobset import JobSetController, jobset_custom_resources
-from tools.localcluster.kubelet import SCHEDULER, start_scheduler
-from tools.localcluster.kueue import API_VERSION, KueueController, can_run_here
+from tools.localcluster.kueue import API_VERSION
 from tools.localcluster.nodes import create_node, delete_node
 from tools.localcluster.pods import set_running
-from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 from tpujob_resource.models.times import format_time
@@ -45,27 +40,9 @@ def queues(
     tmp_path_factory: pytest.TempPathFactory, custom_resources: list[Path], control_plane: ControlPlane
 ) -> Iterator[ControlPlane]:
     """A control plane of its own with Kueue, a scheduler and the operator: Kueue's webhooks would meet other tests."""
-    if not can_run_here():
-        pytest.skip("no Kueue: it needs Linux, and user namespaces or root")
-    try:
-        binaries.build_all(print, binaries.QUEUE)
-    except ToolsUnavailable as reason:
-        pytest.skip(f"no Kueue: {reason}")
-    directory = tmp_path_factory.mktemp("kueue")
-    definitions = [jobset_custom_resources(), *custom_resources]
-    with (
-        ControlPlane(directory, custom_resources=definitions, users=[SCHEDULER]) as plane,
-        JobSetController(plane),
-        KueueController(plane),
-    ):
-        grant_rights(plane)
+    with scheduled_plane(tmp_path_factory.mktemp("kueue"), custom_resources, with_kueue=True) as plane:
         _create_queues(plane)
-        scheduler = start_scheduler(plane, binaries.path("kube-scheduler"))
-        try:
-            with OperatorProcess(plane, directory / "operator"):
-                yield plane
-        finally:
-            scheduler.stop()
+        yield plane
 
 
 @pytest.fixture

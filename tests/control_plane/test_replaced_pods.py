@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.fleet import HOSTS, Fleet, counts, pools
-from tests.control_plane.reporting import reporting
-from tests.harness.operator_process import OperatorProcess, grant_rights
-from tools.localcluster import binaries, nodes, pods
+from tests.control_plane.fleet import HOSTS, Fleet, counts, fleet_of, pools, scheduled_plane
+from tools.localcluster import nodes, pods
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane
-from tools.localcluster.jobset import JobSetController, jobset_custom_resources
-from tools.localcluster.kubelet import SCHEDULER, start_scheduler
-from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.exit_codes import KILLED
 
@@ -23,34 +18,14 @@ pytestmark = [pytest.mark.control_plane, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def scheduled(tmp_path_factory: pytest.TempPathFactory, custom_resources: list[Path]) -> Iterator[ControlPlane]:
-    """A control plane of its own with a scheduler and the operator: pods of other tests stay without a node."""
-    try:
-        binaries.build_all(print, (*binaries.CONTROL_PLANE, "kube-scheduler"))
-    except ToolsUnavailable as reason:
-        pytest.skip(f"no scheduler: {reason}")
-    directory = tmp_path_factory.mktemp("scheduled")
-    definitions = [jobset_custom_resources(), *custom_resources]
-    with (
-        ControlPlane(directory, custom_resources=definitions, users=[SCHEDULER]) as plane,
-        JobSetController(plane),
-    ):
-        grant_rights(plane)
-        scheduler = start_scheduler(plane, binaries.path("kube-scheduler"))
-        try:
-            with OperatorProcess(plane, directory / "operator"):
-                yield plane
-        finally:
-            scheduler.stop()
+    with scheduled_plane(tmp_path_factory.mktemp("scheduled"), custom_resources) as plane:
+        yield plane
 
 
 @pytest.fixture
 def fleet(scheduled: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    name = f"fleet-{request.node.name.removeprefix('test_').replace('_', '-')[:24].strip('-')}"
-    scheduled.create_namespace(name)
-    found = Fleet(scheduled, name)
-    with reporting(lambda: found.report, address=found.address):
+    with fleet_of(scheduled, request) as found:
         yield found
-        found.leave()
 
 
 def test_slices_that_have_pools_of_their_own(fleet: Fleet) -> None:

@@ -14,6 +14,8 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 
 TIMEOUT_SECONDS = 240
+NAMESPACE_SECONDS = 60
+"""For the end of a namespace: one that waits for pods that are kept never ends."""
 
 
 class Jobs:
@@ -131,6 +133,17 @@ class Jobs:
         """Plays the end of a pod that is being deleted, who-ever removes the object; it may be gone before."""
         self.end_pod(pod, exit_code=exit_code, message=message)
         self.delete_pod(pod)
+
+    def end_namespace(self, there: list[Object]) -> None:
+        """Deletes the namespace, and plays the ends of its pods; returns when it is gone."""
+        self.api.delete(f"/api/v1/namespaces/{self.namespace}")
+        for pod in there:
+            self.end_deleted(pod, exit_code=143)
+
+        def is_gone() -> bool:
+            return all(each["metadata"]["name"] != self.namespace for each in self.api.items("/api/v1/namespaces"))
+
+        wait_for("the namespace to be gone", is_gone, timeout_seconds=NAMESPACE_SECONDS)
 
     def events(self, name: str) -> list[Object]:
         """The events about a job."""

@@ -23,7 +23,7 @@ from tests.operator.building import (
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, restarts
-from tpujob_operator.observe.in_place import PodAccount, account_from_json
+from tpujob_operator.observe.in_place import PodAccount, account_from_json, last_restart
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
@@ -360,6 +360,24 @@ def test_an_end_after_which_all_went_on_with_another_pod_explains_no_later_one()
     assert kept.of(key, JOBSET_UID) == ()
     kept.forget_stopped(key, JOBSET_UID, 0)
     assert kept.replaced(key, JOBSET_UID) == ()
+
+
+@pytest.mark.parametrize(("after", "is_overcome"), [(61.0, True), (62.0, False)], ids=["before", "in that second"])
+def test_a_pod_that_ended_in_the_second_of_the_restart_ended_after_it(after: float, is_overcome: bool) -> None:
+    """Wherever that is asked; launchers tell fractions, and Kubernetes none."""
+    lost = told({**LOST, "ends": [end(1, wire.DISRUPTION, again=NOW.timestamp() + 62.9)]})
+    instead = (host(0), host(1, pod="llama-w-0-1-second"))
+    gone = {"sliceIndex": 0, "hostIndex": 1, "pod": "llama-w-0-1-abcde", "exitCode": 137, "attempt": 0}
+    one = Job(recorded(failure={**gone, "time": format_time(NOW + timedelta(seconds=after))}))
+    one.looks(lost, hosts=instead, replaced=(ended(1, 137, after=after),))
+    assert ("failure" not in one.status) == is_overcome
+    assert [each["cause"] for each in one.status["inPlaceAttempts"]] == ["Crash" if is_overcome else "Disruption"]
+
+    kept = TerminationCache()
+    kept.note(("team", "llama"), pod(1, state=terminated(137, after=after), phase="Failed"))
+    restarted_at = last_restart([lost], 0)
+    assert restarted_at is not None
+    assert kept.note_replaced(("team", "llama"), JOBSET_UID, instead, restarted_at) == is_overcome
 
 
 @pytest.mark.parametrize(("name", "is_kept"), [("llama-w-0-1-second", False), ("llama-w-0-1-abcde", True)])

@@ -93,6 +93,19 @@ def test_second_crash_on_a_node_starts_an_incarnation_elsewhere() -> None:
     assert term["matchExpressions"] == [{"key": HOSTNAME, "operator": "NotIn", "values": ["bad.example"]}]
 
 
+@pytest.mark.parametrize(
+    ("is_paused", "counted"), [(True, (2, None)), (False, (3, 1))], ids=["the pause stopped it", "it was evicted"]
+)
+def test_a_pod_that_a_pause_stopped_is_no_disruption(is_paused: bool, counted: tuple[int, int | None]) -> None:
+    """The look that booked the second crash put the next attempt off, and had its pods deleted."""
+    stopped = ended(0, 143, attempt=2, **ASKED)
+    spec = {"inPlaceRestarts": 5}
+    seen = restarting(spec=spec, jobset=jobset(restarts=2, suspended=is_paused), hosts=(), ended=(stopped,))
+    after = decide(seen, SETTINGS).status
+    assert after.incarnation == 2
+    assert (after.restarts, after.disruptions) == counted
+
+
 NOT_AVOIDED: dict[str, Observed] = {
     "one crash": restarting(status={"nodeFailures": [failures(number=1)]}),
     "all hosts are ready again": restarting(hosts=BOTH),

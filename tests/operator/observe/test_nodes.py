@@ -1,12 +1,14 @@
 """What a node's own words say about the pods it had."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.operator.building import NOW
-from tpujob_operator.observe.nodes import node_trouble
+from tests.operator.building import NOW, pod, terminated
+from tpujob_operator.observe.from_objects import ended_from_pod
+from tpujob_operator.observe.nodes import NodeWatch, node_trouble
 from tpujob_resource.models.times import format_time
 
 
@@ -35,12 +37,42 @@ NODES = {
 
 
 @pytest.mark.parametrize(
-    ("pod_created_at", "trouble"),
+    ("placed_at", "trouble"),
     [(NOW, None), (NOW - timedelta(seconds=1), "was replaced by another machine of its name"), (None, None)],
-    ids=["younger pod", "older pod", "unknown"],
+    ids=["put there since", "put there before", "unknown"],
 )
-def test_node_that_is_younger_than_its_pod_is_another_one(pod_created_at: datetime | None, trouble: str | None) -> None:
-    assert node_trouble(node(creationTimestamp=format_time(NOW)), pod_created_at=pod_created_at) == trouble
+def test_node_that_is_younger_than_a_pod_on_it_is_another_one(placed_at: datetime | None, trouble: str | None) -> None:
+    assert node_trouble(node(creationTimestamp=format_time(NOW)), placed_at=placed_at) == trouble
+
+
+ADDED = NOW + timedelta(minutes=3)
+
+
+@pytest.mark.parametrize(
+    ("placed_at", "lost"),
+    [(ADDED + timedelta(seconds=2), []), (ADDED - timedelta(seconds=2), ["n"])],
+    ids=["the node was added for it", "its node had that name before"],
+)
+def test_a_pod_may_wait_for_an_autoscaler_to_add_its_node(placed_at: datetime, lost: list[str]) -> None:
+    """Both pods are older than the node. Were it another machine, a crash would be a disruption."""
+    crashed = pod(state=terminated(1, after=600), phase="Failed")
+    crashed["metadata"]["creationTimestamp"] = format_time(NOW)
+    crashed["spec"] = {"nodeName": "n"}
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(placed_at)}
+    crashed["status"]["conditions"].append(placed)
+    end = ended_from_pod(crashed)
+    assert end is not None
+    watch = NodeWatch(Nodes(), enabled=True)  # type: ignore[arg-type]
+    found = asyncio.run(watch.lost(("team", "llama"), [end], [], judged=0))
+    assert [each.name for each in found] == lost
+
+
+class Nodes:
+    """One node, which was added after the pod was made."""
+
+    async def get_node(self, name: str) -> dict[str, Any]:
+        assert name == "n"
+        return node(creationTimestamp=format_time(ADDED))
 
 
 @pytest.mark.parametrize(("found", "trouble"), NODES.values(), ids=NODES.keys())

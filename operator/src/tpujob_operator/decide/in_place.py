@@ -182,8 +182,7 @@ def _ends_of(end: InPlaceEnd, attempt: int, observed: Observed) -> list[Ended]:
         for pod in (*observed.replaced, *observed.ended)
         if ((pod.slice_index, pod.host_index) == place or is_any)
         and pod.attempt == attempt
-        # Kubernetes tells whole seconds: what ended in that of the restart ended after it.
-        and since <= pod.finished_at < end.again.replace(microsecond=0)
+        and since <= pod.finished_at < end.again
     ]
     seen.sort(key=lambda pod: pod.finished_at)
     # The last one of each place: those before went at earlier restarts.

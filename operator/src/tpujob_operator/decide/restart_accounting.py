@@ -71,8 +71,8 @@ def account_of_lost_pods(observed: Observed) -> dict[str, Any]:
     Neither launchers nor JobSet have counted that: the programs of the others waited, and did not start again.
     """
     jobset, status = observed.jobset, observed.status
-    if jobset is None or not observed.spec.in_place_restarts:
-        return {}
+    if jobset is None or jobset.suspended or not observed.spec.in_place_restarts:
+        return {}  # pods of a suspended JobSet were stopped, and not lost
     cause = attempt_cause.of_attempt(observed, jobset.restarts).cause
     if cause is not Cause.DISRUPTION:
         return {}  # a crash is counted when JobSet has seen it

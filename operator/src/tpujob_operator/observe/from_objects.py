@@ -70,6 +70,7 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
         is_disrupted=bool(_disruption(pod)),
         node=pod.get("spec", {}).get("nodeName"),
         created_at=parse_time(pod["metadata"].get("creationTimestamp")),
+        placed_at=placed_at(pod),
     )
 
 
@@ -122,6 +123,7 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
         is_disrupted=bool(_disruption(pod)),
         node=pod.get("spec", {}).get("nodeName"),
         created_at=parse_time(pod["metadata"].get("creationTimestamp")),
+        placed_at=placed_at(pod),
     )
 
 
@@ -249,6 +251,13 @@ def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     is_deleted = not words and "deletionTimestamp" in pod["metadata"]
     words = words or "it failed before its container ran"
     return {"exitCode": KILLED, "message": words, "finishedAt": None if is_deleted else status.get("startTime")}
+
+
+def placed_at(pod: Mapping[str, Any]) -> datetime | None:
+    """When a pod was put on its node, to the second; None where it was not, or nothing tells."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    scheduled = next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True"), {})
+    return parse_time(scheduled.get("lastTransitionTime"))
 
 
 def _finished_at(pod: Mapping[str, Any]) -> datetime | None:

@@ -39,7 +39,7 @@ class InPlaceEnd:
     exit_code: int | None = None
     at: datetime | None = None
     again: datetime | None = None
-    """When the programs started again."""
+    """When the programs started again, to the second, as Kubernetes has it: a pod that ended in it ended after that."""
     step: int | None = None
     """Steps done, as far as process 0 has said at its end."""
     next_step: int | None = None

@@ -59,11 +59,9 @@ class NodeWatch:
             return ()
         found = self._lost.setdefault(key, {})
         failed = {end.attempt for end in ended if end.attempt >= judged}
-        wanted = [_Place(end.attempt, end.node, end.created_at) for end in ended if end.attempt in failed and end.node]
+        wanted = [_Place(end.attempt, end.node, end.placed_at) for end in ended if end.attempt in failed and end.node]
         wanted += [
-            _Place(pod.host.attempt, pod.node, pod.created_at)
-            for pod in pods
-            if pod.node and pod.host.attempt in failed
+            _Place(pod.host.attempt, pod.node, pod.placed_at) for pod in pods if pod.node and pod.host.attempt in failed
         ]
         now = asyncio.get_running_loop().time()
         if wanted and now - self._looked_at.get(key, float("-inf")) >= INTERVAL_SECONDS:
@@ -71,7 +69,7 @@ class NodeWatch:
             for name in sorted({place.node for place in wanted}):
                 node = await self._storage.get_node(name)
                 for place in (place for place in wanted if place.node == name):
-                    trouble = node_trouble(node, pod_created_at=place.pod_created_at)
+                    trouble = node_trouble(node, placed_at=place.placed_at)
                     if trouble is not None:
                         found[place.attempt, name] = LostNode(attempt=place.attempt, name=name, trouble=trouble)
         return tuple(found.values())
@@ -107,20 +105,21 @@ class _Place:
 
     attempt: int
     node: str
-    pod_created_at: datetime | None
+    placed_at: datetime | None
 
 
-def node_trouble(node: Mapping[str, Any] | None, *, pod_created_at: datetime | None = None) -> str | None:
+def node_trouble(node: Mapping[str, Any] | None, *, placed_at: datetime | None = None) -> str | None:
     """What is wrong with a node, to follow its name; None when it is well.
 
     Args:
         node: As read; None when there is none of that name.
-        pod_created_at: When the pod was made that ran there. A repaired node has its old name and is younger.
+        placed_at: When the pod was put there. A repaired node has its old name and is younger; one that an autoscaler
+            adds for a pod is younger than the pod alone.
     """
     if node is None:
         return "is gone"
     created_at = parse_time(node["metadata"].get("creationTimestamp"))
-    if pod_created_at is not None and created_at is not None and created_at > pod_created_at:
+    if placed_at is not None and created_at is not None and created_at > placed_at:
         return "was replaced by another machine of its name"
     if "deletionTimestamp" in node["metadata"]:
         return "is being removed"

@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.observe.from_objects import host_from_pod
+from tpujob_operator.observe.from_objects import host_from_pod, placed_at
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.state import Host, JobSetState
-from tpujob_resource.models.times import parse_time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +25,8 @@ class PodState:
     phase: str
     being_deleted: bool
     node: str | None
-    created_at: datetime | None
+    placed_at: datetime | None
+    """When it was put on its node; None where it has none, or nothing tells."""
     version: int = field(default=0, compare=False)
     """The resource version: of two states of a pod the larger one is the newer."""
 
@@ -69,6 +69,6 @@ def pod_state(pod: Mapping[str, Any]) -> PodState | None:
         phase=sys.intern((pod.get("status") or {}).get("phase") or ""),
         being_deleted="deletionTimestamp" in metadata,
         node=sys.intern(node) if node else None,
-        created_at=parse_time(metadata.get("creationTimestamp")),
+        placed_at=placed_at(pod),
         version=int(metadata.get("resourceVersion") or 0),
     )

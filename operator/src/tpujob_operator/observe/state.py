@@ -58,6 +58,8 @@ class Ended:
     """Name of the node it ran on."""
     created_at: datetime | None = None
     """When the pod was made."""
+    placed_at: datetime | None = None
+    """When it was put on its node, which an autoscaler may have made for it."""
     version: int | None = None
     """Resource version of the pod when it was first seen to have ended; grows with every write in the cluster."""
     asked_version: int | None = None
