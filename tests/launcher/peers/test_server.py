@@ -133,7 +133,9 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
 def test_a_silent_launcher_that_ends_the_others_is_waited_for_as_a_new_pod(replacing: Server) -> None:
     """It was here, and not ready, so that all pods were made anew."""
     with socket.create_connection(address(replacing)) as launcher:
-        launcher.sendall(messages.to_line(messages.hello(member(1), messages.Standpoint(0, {}), "b")))
+        launcher.sendall(
+            messages.to_line(messages.hello(member(1), messages.Standpoint(0, {"counts": {}, "ends": []}), "b"))
+        )
         wait_for("the launcher", lambda: has_member(replacing))
         replacing._watch.limit_seconds = UNSPOKEN_SECONDS
         replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
