@@ -256,8 +256,8 @@ def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 def placed_at(pod: Mapping[str, Any]) -> datetime | None:
     """When a pod was put on its node, to the second; None where it was not, or nothing tells."""
     conditions = (pod.get("status") or {}).get("conditions") or []
-    scheduled = next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True"), {})
-    return parse_time(scheduled.get("lastTransitionTime"))
+    placed = (c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True")
+    return next((parse_time(c.get("lastTransitionTime")) for c in placed), None)
 
 
 def _finished_at(pod: Mapping[str, Any]) -> datetime | None:
