@@ -66,6 +66,7 @@ def _lost(ours: Figures, theirs: Figures) -> list[tuple[str, float]]:
         "peak": (ours.peak_bytes, theirs.peak_bytes),
         "sent": (ours.link_bytes, theirs.link_bytes),
         "waiting": (ours.waiting_bytes, theirs.waiting_bytes),
+        "between slices": (ours.slice_bytes, theirs.slice_bytes),
     }
     return [(name, mine / other if other else (math.inf if mine else 1.0)) for name, (mine, other) in pairs.items()]
 
