@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.maxtext_table import RECORDS, Figures, read_records, write_table
 from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE, merge_flags, recommended_flags
-from tpujob_trainer.train.compile.collectives import Exchange, exchanges
+from tpujob_trainer.train.compile.collectives import exchanges
 from tpujob_trainer.train.compile.matrix_products import matrix_operations
 
 ROOT = Path(__file__).parents[1]
@@ -89,44 +89,28 @@ def measured(command: list[str], case: Case) -> Figures:
         text = (Path(folder) / "program.txt").read_text()
     found = exchanges(text, devices_per_slice=math.prod(case.sizes))
     within = [each for each in found if not each.is_between_slices]
-    gathers = {"all-gather"}
+    waiting = [each for each in within if each.is_in_loop and not each.is_asynchronous]
     return Figures(
         peak_bytes=told["peak_bytes"],
         operations=matrix_operations(text),
         link_bytes=sum(each.sent_bytes for each in within),
         slice_bytes=sum(each.sent_bytes for each in found if each.is_between_slices),
-        waiting_gather_bytes=sum(each.sent_bytes for each in within if _waits(each) and each.kind in gathers),
-        waiting_other_bytes=sum(each.sent_bytes for each in within if _waits(each) and each.kind not in gathers),
+        waiting_gather_bytes=sum(each.sent_bytes for each in waiting if each.kind == "all-gather"),
+        waiting_other_bytes=sum(each.sent_bytes for each in waiting if each.kind != "all-gather"),
         cpu_seconds=round(told["cpu_seconds"], 1),
     )
 
 
-def _waits(each: Exchange) -> bool:
-    return each.is_in_loop and not each.is_asynchronous
-
-
 def commands(case: Case) -> dict[str, list[str]]:
     """What compiles the step, by the side whose step it is."""
-    narrow = case.quantization
     numbers = [str(number) for number in (case.slices, case.rows, case.length)]
     program = str(ROOT / "benchmarks" / "our_step.py")
     theirs = [str(MAXTEXT), str(ROOT / "benchmarks" / "maxtext_step.py"), "{folder}"]
     theirs += [f"model_name={case.model}", f"compile_topology={case.theirs}"]
     theirs += [f"compile_topology_num_slices={case.slices}", f"per_device_batch_size={case.rows}"]
-    theirs += [f"max_target_length={case.length}", f"quantization={narrow}"]
-    return {
-        "maxtext": theirs,
-        "ours": [
-            sys.executable,
-            program,
-            "{folder}",
-            case.model,
-            case.generation,
-            case.shape,
-            *numbers,
-            case.quantization,
-        ],
-    }
+    theirs += [f"max_target_length={case.length}", f"quantization={case.quantization}"]
+    ours = [sys.executable, program, "{folder}", case.model, case.generation, case.shape, *numbers, case.quantization]
+    return {"maxtext": theirs, "ours": ours}
 
 
 def main() -> None:

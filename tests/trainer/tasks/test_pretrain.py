@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +17,11 @@ import pytest
 
 from tpujob_contract import LocalProcess, read_environment
 from tpujob_trainer import data
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.config.schema import load_config
 from tpujob_trainer.data.stream.prefetch import Ahead
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.tasks import pretrain
 from tpujob_trainer.telemetry import attempts
 from tpujob_trainer.train.batches import Assembler
@@ -189,3 +191,20 @@ def test_poisoned_batches_are_left_out_and_the_next_ones_end_it(
     ) as end:
         run(text, directory, steps=14, **settings)
     assert end.value.exit_code == 76
+
+
+def test_run_that_has_not_the_memory_to_restore_is_tried_again(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had it when it saved: what holds the memory now may be gone next time."""
+    run(text, tmp_path / "checkpoints", steps=1)
+
+    def exhausted(*_: object, **__: object) -> None:
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 8M"
+        )
+
+    monkeypatch.setattr(Checkpoints, "restore", exhausted)
+    with pytest.raises(TrainerError, match="not enough memory") as caught:
+        run(text, tmp_path / "checkpoints", steps=2)
+    assert caught.value.exit_code == 1

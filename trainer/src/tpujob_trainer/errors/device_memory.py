@@ -30,7 +30,7 @@ def ending(error: BaseException, *, has_fitted: bool) -> TrainerError:
     """
     kind = TrainerError if has_fitted else ConfigurationError
     return kind(
-        f"spec.trainer: the devices have not enough memory: lower batchSize or sequenceLength, raise "
+        "spec.trainer: the devices have not enough memory: lower batchSize or sequenceLength, raise "
         "gradientAccumulation, set model.remat: full, or take more chips; `tpujob check --compile` says what fits "
         f"({brief(error)})"
     )
