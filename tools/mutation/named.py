@@ -163,17 +163,17 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         "a second SIGTERM puts the kill off",
-        "tpujob_launcher.child.supervisor",
-        "if number in STOP and self._stop_signal is None:",
-        "if number in STOP:",
+        "tpujob_launcher.child.ending",
+        "if self.stop_signal is not None:\n            return False",
+        "if self.is_killed:\n            return False",
         (f"{_CHILD}::test_second_stop_does_not_extend_the_grace_period",),
     ),
     Mistake(
         "leftovers outlive the grace period",
-        "tpujob_launcher.child.supervisor",
+        "tpujob_launcher.child.ending",
         "min(LEFTOVER_SECONDS, self._patience, left)",
         "LEFTOVER_SECONDS",
-        ("tests/launcher/test_supervision.py::test_leftovers_have_what_the_grace_period_has",),
+        ("tests/launcher/test_ending.py::test_leftovers_have_what_the_grace_period_has",),
     ),
     Mistake(
         "every pass has the same order of rows",

@@ -28,6 +28,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_contract.process_ids": CONTRACT,
     "tpujob_contract.reports.report": CONTRACT,
     "tpujob_contract.reports.termination_message": CONTRACT,
+    "tpujob_launcher.child.ending": ("tests/launcher/test_ending.py",),
     "tpujob_launcher.frameworks.known": ("tests/launcher/test_frameworks.py",),
     "tpujob_launcher.frameworks.maxtext": (
         "tests/launcher/test_frameworks.py",
