@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.control_plane.addresses import pod_address
 from tests.fakes import Exchange, HttpServer
@@ -66,16 +67,28 @@ class Program:
         return {**found, "committed_step": self.committed}
 
 
+BY_THE_SCHEDULER = "PodScheduled"
+"""The condition whose time is of another clock: kubelets keep conditions that are not theirs as they are."""
+
+
 class _WithClock(Api):
-    """The API as a machine writes to it whose clock is wrong: the times in its patches are."""
+    """The API as a machine writes to it whose clock is wrong: the times of its own in its patches are."""
 
     def __init__(self, api: Api) -> None:
         self.__dict__.update(api.__dict__)
         self.offset_seconds = 0
 
     def patch(self, path: str, body: Object) -> Object:
+        return super().patch(path, self._by_own_clock(body))
+
+    def _by_own_clock(self, given: Any) -> Any:
+        if isinstance(given, dict):
+            is_foreign = given.get("type") == BY_THE_SCHEDULER
+            return given if is_foreign else {key: self._by_own_clock(value) for key, value in given.items()}
+        if isinstance(given, list):
+            return [self._by_own_clock(each) for each in given]
         offset = datetime.timedelta(seconds=self.offset_seconds)
-        return super().patch(path, json.loads(TIME.sub(lambda found: _shifted(found[0], offset), json.dumps(body))))
+        return TIME.sub(lambda found: _shifted(found[0], offset), given) if isinstance(given, str) else given
 
 
 def _shifted(text: str, offset: datetime.timedelta) -> str:
