@@ -130,6 +130,9 @@ def test_process_that_has_finished_before_its_peers_has_made_its_steps() -> None
     hosts = (host(0, ready=False, succeeded=True, finished_at=NOW), host(1))
     status = decide(restarted(jobset=jobset(), hosts=hosts, ended=(), progress=finished), SETTINGS).status
     assert (status.phase, status.step) == ("Running", 1000)
+    alone = restarted(jobset=jobset(), hosts=hosts[:1], ended=(), progress=finished)
+    status = decide(alone, SETTINGS).status
+    assert (status.phase, status.step) == ("Starting", 1000)
 
 
 AT_REST: dict[str, dict[str, Any]] = {

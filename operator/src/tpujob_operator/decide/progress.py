@@ -101,12 +101,18 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     if progress is None:
         return {}
     fields = _reported(replace(progress, step=reported_step(status, progress)))
-    if not progress.is_final or verdict.condition_update.phase in (*RUNNING_PHASES, *TERMINAL):
+    phase = verdict.condition_update.phase
+    if not progress.is_final or _has_finished(observed) or phase in (*RUNNING_PHASES, *TERMINAL):
         return fields
     # Another process will go on from what this one has saved, however far it was.
     step = progress.committed_step if progress.units is None else fields.get("step")
     left = {key: value for key, value in fields.items() if key not in ("step", *FIGURES)}
     return left if step is None else {**left, "step": step}
+
+
+def _has_finished(observed: Observed) -> bool:
+    """Whether process 0 has made all its steps: it is not started again where others of its attempt are."""
+    return any(host.succeeded for host in observed.hosts if (host.slice_index, host.host_index) == (0, 0))
 
 
 def _of_hosts(observed: Observed) -> Fields:
