@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded, stored
+from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, stored
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.restart_accounting import (
@@ -31,6 +31,10 @@ FREED = ended(0, 143, attempt=2, was_asked=True, asked_at=NOW)
 STOPPED = tuple(ended(index, 75, was_asked=True, asked_at=NOW) for index in (0, 1))
 HAD_RUN: dict[str, Any] = {"startTime": "2030-01-01T11:00:00Z", "hostsReady": 0, "phase": "Stopping"}
 AT_REST: dict[str, Any] = {"status": HAD_RUN, "hosts": (), "suspended": True}
+LOST: dict[str, Any] = {
+    "stepTime": "2030-01-01T11:30:00Z",
+    "disruption": {"attempt": 0, "pod": "llama-w-0-0-abcde", "exitCode": 75, "askedAt": "2030-01-01T11:40:00Z"},
+}
 IN_A_ROW = ("restartsWithoutProgress", "unexplainedWithoutProgress", "restartedAtStep", "restartTime")
 SUSPENSION = {"bookedRestarts": 1, "suspensionRestarts": 1}
 
@@ -107,6 +111,11 @@ def seen(
         ),
         pytest.param(
             seen(1, status={**HAD_RUN, "phase": "Starting"}, hosts=()), SUSPENSION, id="a suspension that shows late"
+        ),
+        pytest.param(
+            seen(1, hosts=(host(0, attempt=1),), status={**HAD_RUN, **LOST, "phase": "Starting"}),
+            {"bookedRestarts": 1, "disruptions": 1},
+            id="a disruption that an operator before has seen, of hosts that have run since the last rest",
         ),
         pytest.param(
             seen(1, ended(0, 1), *STOPPED[1:], **AT_REST),

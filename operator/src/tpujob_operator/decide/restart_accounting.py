@@ -179,10 +179,11 @@ def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCa
 def _is_at_rest(observed: Observed, jobset: JobSetState, attempt: int) -> bool:
     """Whether the job is suspended, or resumed so lately that nothing of this attempt has run since.
 
-    A status that says so may be older than the start of all hosts, where it could not be written.
+    A status that says so may be older than the start of all hosts, where it could not be written. A job that has lost
+    its hosts, and waits for others, is Starting, too: the time of its step goes with a rest, and stays with a loss.
     """
     status = observed.status
-    was_at_rest = status.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
+    was_at_rest = status.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING) and status.step_time is None
     is_resuming = was_at_rest and status.start_time is not None and not status.hosts_ready
     return jobset.suspended or (is_resuming and not any(end.attempt >= attempt for end in observed.ended))
 
