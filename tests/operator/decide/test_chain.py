@@ -101,7 +101,21 @@ CASES = {
         None,
     ),
     "suspended, resumed while pods use their grace": (
-        observed(job(status=recorded("Stopping")), jobset=jobset(suspended=True), pods_left=1),
+        observed(
+            job(status=recorded("Stopping", phaseTime=format_time(NOW - timedelta(seconds=20)))),
+            jobset=jobset(suspended=True),
+            pods_left=1,
+        ),
+        "Stopping",
+        Reason.STOPPING,
+        None,
+    ),
+    "suspended, resumed while a pod is left on a lost node": (
+        observed(
+            job(status=recorded("Stopping", phaseTime=format_time(NOW - timedelta(seconds=100)))),
+            jobset=jobset(suspended=True),
+            pods_left=1,
+        ),
         "Starting",
         Reason.HOSTS_STARTING,
         Step.RESUME,

@@ -66,7 +66,19 @@ def suspended(observed: Observed, settings: Settings) -> Verdict | None:
         return Verdict(
             condition_update=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), status_update=Record(hosts_ready=0)
         )
-    return _resuming(observed, observed.jobset) if observed.jobset.suspended else None
+    if not observed.jobset.suspended:
+        return None
+    if _is_to_stop_first(observed, settings):
+        return stopping(observed, settings, "the job resumes when its pods have ended")
+    return _resuming(observed, observed.jobset)
+
+
+def _is_to_stop_first(observed: Observed, settings: Settings) -> bool:
+    """Whether pods still stop because of a `spec.suspend` that was taken back: see `_end_of_pause`."""
+    status = observed.status
+    if status.phase is not Phase.STOPPING or status.phase_time is None or not observed.pods_left:
+        return False
+    return observed.now < status.phase_time + _longest_stop(observed, settings)
 
 
 def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
@@ -137,8 +149,11 @@ def _end_of_pause(observed: Observed, settings: Settings) -> datetime | None:
     at = observed.status.next_restart_time
     if at is None or observed.jobset is None or not observed.jobset.suspended or not observed.pods_left:
         return None
-    longest = timedelta(seconds=grace_seconds(observed.spec, settings) + LONGEST_STOP_SECONDS)
-    return at if observed.now < at + longest else None
+    return at if observed.now < at + _longest_stop(observed, settings) else None
+
+
+def _longest_stop(observed: Observed, settings: Settings) -> timedelta:
+    return timedelta(seconds=grace_seconds(observed.spec, settings) + LONGEST_STOP_SECONDS)
 
 
 def _last_cause(observed: Observed, jobset: JobSetState) -> str:
