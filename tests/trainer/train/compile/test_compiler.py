@@ -206,6 +206,20 @@ def test_matrices_of_feed_forward_blocks_wait_without_rings_alone(
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.timeout(1200)
+def test_no_padding_travels_between_slices() -> None:
+    """Each of 64 chips keeps 64 columns of the embedding and of `down`: as they are, half of what is sent."""
+    layers, width, mlp_dim, words = 2, 4096, 1024, 1024
+    model = {"layers": layers, "embedDim": width, "heads": 2, "headDim": 128, "mlpDim": mlp_dim, "vocabSize": words}
+    block = {**TINY, "model": model, "batchSize": 128, "sequenceLength": 1024}
+    found = compile_apart(block, generation="v5e", shape=(8, 8), slices=2, vocabulary=words)
+    sent = sum(each["sent_bytes"] for each in found["exchanges"] if each["is_between_slices"])
+    of_layer = 4 * 2 * 128 + 3 * mlp_dim  # columns of its matrices: attention's, and the block's
+    matrices = width * (layers * of_layer + 2 * words) * 2 // 64  # bfloat16, one part of 64
+    assert matrices < sent < matrices + 2**17  # and norms in float32, each on every chip
+
+
+@pytest.mark.tpu_compiler
 def test_step_that_does_not_fit_says_by_how_much() -> None:
     block = {**TINY, "model": {"preset": "llama2-7b"}, "data": {**TINY["data"], "tokenizer": "t.json"}}
     found = compile_apart({**block, "batchSize": 4}, generation="v5e", shape=(2, 2))

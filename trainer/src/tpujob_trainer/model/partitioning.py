@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.chips import SCATTERED_AT_ONCE
@@ -200,9 +201,21 @@ def _gather_forward(
 def _gather_backward(
     kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None, _: None, gradient: jax.Array
 ) -> tuple[jax.Array]:
-    if by_side is not None:
-        gradient = jax.lax.with_sharding_constraint(gradient, by_side)
-    return (jax.lax.with_sharding_constraint(gradient, kept),)
+    if by_side is None:
+        return (jax.lax.with_sharding_constraint(gradient, kept),)
+    # As the last dimension, a part narrower than 128 lanes travels between slices padded to these, and the second
+    # scatter is compiled as a sum.
+    at = next(number for number, axes in enumerate(kept.spec) if axes is not None and FSDP in axes)
+    turned = jnp.moveaxis(gradient, at, 0)
+    for place in (by_side, kept):
+        turned = jax.lax.with_sharding_constraint(turned, _with_first(place, at))
+    return (jnp.moveaxis(turned, 0, at),)
+
+
+def _with_first(place: NamedSharding, at: int) -> NamedSharding:
+    """Of an array whose dimension `at` has become the first."""
+    spec = (*place.spec,)
+    return NamedSharding(place.mesh, PartitionSpec(spec[at], *spec[:at], *spec[at + 1 :]))
 
 
 _gather.defvjp(_gather_forward, _gather_backward)
