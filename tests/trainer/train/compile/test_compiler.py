@@ -208,7 +208,7 @@ def test_matrices_of_feed_forward_blocks_wait_without_rings_alone(
 @pytest.mark.tpu_compiler
 @pytest.mark.timeout(1200)
 def test_no_padding_travels_between_slices() -> None:
-    """Each of 64 chips keeps 64 columns of the embedding and of `down`: as they are, half of what is sent."""
+    """Each of 64 chips keeps 64 columns of `down`, which as the last dimension would be sent as 128."""
     layers, width, mlp_dim, words = 2, 4096, 1024, 1024
     model = {"layers": layers, "embedDim": width, "heads": 2, "headDim": 128, "mlpDim": mlp_dim, "vocabSize": words}
     block = {**TINY, "model": model, "batchSize": 128, "sequenceLength": 1024}
