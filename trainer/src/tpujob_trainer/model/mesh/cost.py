@@ -22,14 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpujob_trainer.model.chips import SCATTERED_AT_ONCE, Chip
+from tpujob_trainer.model.chips import LANES, SCATTERED_AT_ONCE, Chip
 from tpujob_trainer.model.mesh.rings import rings_on, scatters_beside
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import AXES, Rings
 from tpujob_trainer.model.shape import ModelShape
 
-LANES = 128
-"""Numbers of a row of a vector register."""
 STATE_BYTES = 16
 """Of a weight: itself and two moments in float32, and its gradient."""
 GATHERED_COPIES = 3
