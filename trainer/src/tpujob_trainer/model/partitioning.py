@@ -160,8 +160,7 @@ class Travel(NamedTuple):
     @property
     def divided(self) -> int:
         """The dimension along which a weight is gathered."""
-        pairs = zip(self.kept.spec, self.seen.spec, strict=True)
-        return next(number for number, (kept, seen) in enumerate(pairs) if kept != seen)
+        return next(number for number, axes in enumerate(self.kept.spec) if axes is not None and FSDP in axes)
 
     def there(self, weight: jax.Array) -> jax.Array:
         """The weight, or what is made of its parts, as a layer sees it."""
