@@ -123,7 +123,7 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         else:
             replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
         replacing.step()
-        assert replacing.has_to_end
+        assert replacing.standing.has_to_end
     with socket.create_connection(address(replacing)) as launcher:
         launcher.sendall(hello)
         wait_for("the launcher", lambda: has_member(replacing))
@@ -255,12 +255,12 @@ def test_a_network_that_is_cut_has_the_time_to_be_back_that_a_program_would_wait
     server.drop(line)
     client._lose_connection(is_silent=line.is_silent)
     client._notice_loss(now + BACK_SECONDS + 1)
-    assert client.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
+    assert client.standing.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
     client._notice_loss(now + limit - 1)
-    assert client.has_to_end == is_lost
+    assert client.standing.has_to_end == is_lost
     assert not server._watch.look(now + limit - 1, 0.0)
     client._notice_loss(now + limit + 1)
-    assert client.has_to_end
+    assert client.standing.has_to_end
     assert is_lost or server._watch.look(now + limit + 1, 0.0)
     client.close()
     server.close()
@@ -312,7 +312,7 @@ def test_a_launcher_that_took_launcher_0_for_lost_does_not_wait_for_its_word(is_
     client._lose_connection()
     client.start()
     client._notice_loss(time.monotonic() + BACK_SECONDS)
-    assert client.has_to_end
+    assert client.standing.has_to_end
     if is_replaced:
         wait_for("it to come again", lambda: have_stepped(client) and have_stepped(server) and client.welcomes > before)
         assert have_stepped(server, client, server)

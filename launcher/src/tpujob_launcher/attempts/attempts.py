@@ -14,11 +14,11 @@ from tpujob_contract import environment as names
 from tpujob_contract.environment import DistributedProcess, Process, read_environment
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_launcher.attempts.environment import child_environment
+from tpujob_launcher.attempts.supervisor import run
 from tpujob_launcher.child.outcome import ExitResult, exit_code_of, last_words
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.refused import Refused
 from tpujob_launcher.child.signals import SignalQueue
-from tpujob_launcher.child.supervisor import run
 from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between
 from tpujob_launcher.peers.peers import Peers
@@ -111,7 +111,7 @@ class Container:
                     on_start=lambda child: _start_all(reporting, peers, child),
                     ends=ends,
                     exit_seconds=FAILED_EXIT_SECONDS if has_peers(process) else None,
-                    others=peers,
+                    peers=peers,
                     silence_seconds=process.silence_seconds,
                     on_end=self._announce_end,
                     on_late_stop=self._stop_late,

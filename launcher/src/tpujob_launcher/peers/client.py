@@ -172,7 +172,7 @@ class Client(Peers):
             heard, is_silent = b"", is_unreachable(error)
         if not heard:
             self._lose_connection(is_silent=is_silent)
-            is_over = self._has_left or self.has_to_end or self._failed_in == self.standing.attempt
+            is_over = self._has_left or self.standing.has_to_end or self._failed_in == self.standing.attempt
             if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
             else:

@@ -6,7 +6,7 @@ import logging
 import selectors
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.exit_codes import KILLED
@@ -82,16 +82,6 @@ class Peers(ABC):
         self._all.register(self._selector, selectors.EVENT_READ)
         if program is not None:
             self._all.register(program, selectors.EVENT_READ)
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether this launcher's program has to end, since another one failed."""
-        return self.standing.has_to_end
-
-    @property
-    def following(self) -> Optional[Tuple[int, str]]:
-        """Exit code and message of this launcher's program, should it end because of another one."""
-        return self.standing.following
 
     @property
     def speaks(self) -> bool:
