@@ -15,19 +15,7 @@ from tpujob_contract.connections.line_server import MAX_LINE_BYTES, is_unreachab
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import (
-    BEAT,
-    BYE,
-    END,
-    ENDED,
-    FAILED,
-    HERE,
-    REFUSED,
-    STATE,
-    WELCOME,
-    Message,
-    Standpoint,
-)
+from tpujob_launcher.peers.messages import FAILED, Message, Standpoint
 from tpujob_launcher.peers.peers import SILENT, Peers
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
@@ -119,7 +107,7 @@ class Client(Peers):
 
     def mention(self, message: Message) -> None:
         """Tells launcher 0, if it hears."""
-        if message[0] in (STATE, BEAT):
+        if message[0] in (messages.STATE, messages.BEAT):
             self._next_beat = time.monotonic() + self.heartbeat_seconds / BEATS
         if self._sock is not None:
             try:
@@ -141,14 +129,14 @@ class Client(Peers):
                 if not self._is_refused:
                     logger.info("meets launcher 0 at %s:%d", *self._address)
                 if self._here is not None:
-                    self.mention((HERE, {"attempt": self.standing.attempt, **self._here}))
+                    self.mention((messages.HERE, {"attempt": self.standing.attempt, **self._here}))
             else:
                 self._receive()
         self._notice_loss(time.monotonic())
 
     def say(self, message: Message) -> None:
         """Tells launcher 0; what it cannot hear ends the attempts in this container, unless it may be replaced."""
-        if message[0] == ENDED:
+        if message[0] == messages.ENDED:
             self._failure = message
         try:
             if self._sock is None:
@@ -182,11 +170,11 @@ class Client(Peers):
         for text in whole:
             message = messages.parse(text)
             if message is not None:
-                if self._heard_at is not None or message[0] == BEAT:
+                if self._heard_at is not None or message[0] == messages.BEAT:
                     self._heard_at = time.monotonic()
-                self._has_left = self._has_left or message[0] == BYE
+                self._has_left = self._has_left or message[0] == messages.BYE
                 self.standing.take(message)
-            if message is not None and message[0] == WELCOME:
+            if message is not None and message[0] == messages.WELCOME:
                 self._welcomed(message)
 
     def _welcomed(self, message: Message) -> None:
@@ -211,7 +199,7 @@ class Client(Peers):
         limit = self.process.startup_seconds
         is_waiting = self._came_at is not None and self.standing.met is None and self._sock is None
         if is_waiting and now >= (self._came_at or 0.0) + limit:
-            self.standing.take((REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
+            self.standing.take((messages.REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
 
     def _lose_lead(self, silent_seconds: float) -> None:
         """The program has to end, since that of launcher 0 is lost."""
@@ -220,7 +208,7 @@ class Client(Peers):
         self._heard_at = self._broken_at = None
         if self.standing.first is None:
             said = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
-            self.standing.take((END, said))
+            self.standing.take((messages.END, said))
         # Launcher 0 may still be there, and have noticed nothing.
         if self.replaces_pods:
             self.fail(end.code, end.at, f"lost process 0: {end.line}")

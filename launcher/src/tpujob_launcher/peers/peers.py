@@ -12,22 +12,7 @@ from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.exit_codes import KILLED
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.history import History
-from tpujob_launcher.peers.messages import (
-    ASKED,
-    BEAT,
-    END_CHARACTERS,
-    ENDED,
-    FAILED,
-    HELLO,
-    HERE,
-    LOST,
-    MET,
-    REFUSED,
-    STALLED,
-    STATE,
-    Message,
-    printable,
-)
+from tpujob_launcher.peers.messages import END_CHARACTERS, FAILED, LOST, STALLED, Message, printable
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.standing import Standing
 from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
@@ -116,11 +101,12 @@ class Peers(ABC):
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
         # A longer line than launcher 0 takes would cost the connection.
         end = {"code": code, "at": at, "line": printable(line, END_CHARACTERS // 2)}
-        self.say((ENDED, {"attempt": self.standing.attempt, **end, **({} if kind == FAILED else {"kind": kind})}))
+        of_kind = {} if kind == FAILED else {"kind": kind}
+        self.say((messages.ENDED, {"attempt": self.standing.attempt, **end, **of_kind}))
 
     def was_asked(self, by: str) -> None:
         """This container, or its program alone, was asked to stop, as by "SIGTERM"."""
-        self.mention((ASKED, {"attempt": self.standing.attempt, "by": by}))
+        self.mention((messages.ASKED, {"attempt": self.standing.attempt, "by": by}))
 
     def started(self, child: int) -> None:
         """The program runs, as this process."""
@@ -161,14 +147,14 @@ class Peers(ABC):
         standing = self.standing
         if self._program is None or self._here is None:
             return
-        if standing.met is not None and MET not in self._told:
+        if standing.met is not None and messages.MET not in self._told:
             self._program.heard_at = time.monotonic()  # it was silent until now, as it should be
             self._next_beat = 0.0  # from here on its heartbeat counts, which may be a short one
-            self._send(MET, {**standing.met, "hosts": self._hosts()})
+            self._send(messages.MET, {**standing.met, "hosts": self._hosts()})
         if standing.refused is not None:
-            self._send(REFUSED, standing.refused)
+            self._send(messages.REFUSED, standing.refused)
         if standing.asked:
-            self._send(ASKED, {"who": standing.asked})
+            self._send(messages.ASKED, {"who": standing.asked})
         if standing.first is not None:
             code, message = standing.following or (min(standing.first.code, 1), standing.first.line)
             end = {"process": standing.first.process, "code": code, "message": message, "kind": standing.first.kind}
@@ -191,7 +177,7 @@ class Peers(ABC):
 
     def _beat(self, now: float) -> None:
         """Gives a sign of life. `now` is monotonic."""
-        self.mention((BEAT, {}))
+        self.mention((messages.BEAT, {}))
 
     def _hosts(self) -> List[str]:
         """The hosts of all processes, where this launcher knows them; else none."""
@@ -211,14 +197,14 @@ class Peers(ABC):
 
     def _hear_program(self, kind: str, values: Any) -> None:
         attempt = {"attempt": self.standing.attempt}
-        if kind == HELLO:
+        if kind == messages.HELLO:
             self._here = {"heartbeat_seconds": values.get("heartbeat_seconds")}
             self._here.update({name: values.get(name) for name in ("configuration", "versions")})
             self._told = {}
-            self.mention((HERE, {**attempt, **self._here}))
-        elif kind == STATE:
-            self.mention((STATE, {**attempt, "state": values}))
-        elif kind == ASKED:
+            self.mention((messages.HERE, {**attempt, **self._here}))
+        elif kind == messages.STATE:
+            self.mention((messages.STATE, {**attempt, "state": values}))
+        elif kind == messages.ASKED:
             self.was_asked(str(values.get("by", ""))[:40])
         elif kind == FAILED:
             code, line = values.get("code"), values.get("message")
@@ -230,7 +216,7 @@ class Peers(ABC):
         """A program that speaks and falls silent is frozen, or one thread keeps all others from running."""
         assert self._program is not None
         silent = now - self._program.heard_at
-        if self.is_silent or MET not in self._told or not self._program.speaks or silent <= self.heartbeat_seconds:
-            return
-        self.is_silent = True
-        self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)
+        speaks = self._program.speaks and messages.MET in self._told
+        if speaks and not self.is_silent and silent > self.heartbeat_seconds:
+            self.is_silent = True
+            self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from tpujob_contract import environment
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import BYE, HELLO, Message
+from tpujob_launcher.peers.messages import Message
 
 logger = logging.getLogger(__name__)
 
@@ -147,9 +147,9 @@ class ProgramLine:
         for message in filter(None, map(messages.parse, whole)):
             self.heard_at = time.monotonic()
             kind, values = message
-            if kind == HELLO:
+            if kind == messages.HELLO:
                 self.hello = values
-            self.has_left = self.has_left or kind == BYE
+            self.has_left = self.has_left or kind == messages.BYE
             found.append(message)
         if is_closed or len(self._received) > LIMIT_BYTES:
             self._drop()

@@ -5,24 +5,8 @@ from __future__ import annotations
 from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.peers.messages import (
-    ASKED,
-    END,
-    FAILED,
-    GO,
-    LINE_CHARACTERS,
-    MET,
-    OVER,
-    REFUSED,
-    RESTART,
-    STALLED,
-    WELCOME,
-    End,
-    Message,
-    attempt_in,
-    end_in,
-    printable,
-)
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, Message, attempt_in, end_in, printable
 from tpujob_launcher.peers.verdict import after
 
 
@@ -88,15 +72,15 @@ class Standing:
         """What launcher 0 says; what is none of its messages is dropped."""
         kind, values = message
         attempt = attempt_in(values)
-        if kind == OVER:
+        if kind == messages.OVER:
             self.over = printable(str(values.get("reason", "")))
-        elif kind == WELCOME and attempt is not None and values.get("running") is True:
+        elif kind == messages.WELCOME and attempt is not None and values.get("running") is True:
             if attempt > self.allowed:
                 self.end = None  # of an attempt that ended without this launcher
             self._allow(attempt)
-        elif kind in (WELCOME, RESTART) and attempt is not None:
+        elif kind in (messages.WELCOME, messages.RESTART) and attempt is not None:
             self.announced = max(self.announced, attempt)
-        elif kind == GO and attempt is not None:
+        elif kind == messages.GO and attempt is not None:
             self._allow(attempt)
             self.cause = printable(str(values.get("cause", "")), 2 * LINE_CHARACTERS)
             self.end = end_in(values)
@@ -111,14 +95,14 @@ class Standing:
         self.announced = max(self.announced, attempt)
 
     def _take_of_attempt(self, kind: str, values: Mapping[str, Any]) -> None:
-        end = end_in(values) if kind == END else None
+        end = end_in(values) if kind == messages.END else None
         if end is not None:
             self.first, self.first_host = end, printable(str(values.get("host", "")))
-        elif kind == ASKED:
+        elif kind == messages.ASKED:
             self.asked = self.asked or printable(str(values.get("who", "")))
-        elif kind == MET:
+        elif kind == messages.MET:
             self.met = self.met or values
-        elif kind == REFUSED:
+        elif kind == messages.REFUSED:
             self.refused = self.refused or values
 
     def begin(self, attempt: int) -> None:
