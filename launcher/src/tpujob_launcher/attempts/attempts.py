@@ -104,7 +104,11 @@ class Container:
             try:
                 result = run(
                     self.command,
-                    {**environ, **(ends.variables(environ) if ends else {}), **(peers.variables if peers else {})},
+                    {
+                        **environ,
+                        **(ends.variables(environ) if ends else {}),
+                        **(peers.program.variables if peers else {}),
+                    },
                     self.signals,
                     grace_seconds=process.grace_seconds,
                     keep_output=self.message.is_wanted,

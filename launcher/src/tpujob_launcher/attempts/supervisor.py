@@ -156,7 +156,7 @@ class _Supervision:
                 logger.warning("the program has to end: %s", peers.standing.following[1])
             ending.told(
                 peers.standing.following,
-                speaks=peers.speaks,
+                speaks=peers.program.speaks,
                 is_silent=peers.is_silent,
                 in_place=peers.in_place > 0,
                 now=time.monotonic(),

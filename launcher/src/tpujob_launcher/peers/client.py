@@ -9,6 +9,7 @@ import selectors
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import List, Mapping, Optional
 
 from tpujob_contract.connections.line_server import MAX_LINE_BYTES, is_unreachable, keep_alive
@@ -17,7 +18,6 @@ from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.messages import FAILED, Message, Standpoint
 from tpujob_launcher.peers.peers import SILENT, Peers
-from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
 from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, named_after_seconds
 
@@ -31,18 +31,9 @@ RETRY_SECONDS = 1.0
 class Client(Peers):
     """Launcher 0, seen from another launcher."""
 
-    def __init__(
-        self, process: DistributedProcess, host: str, port: int, program: Optional[ProgramLine] = None
-    ) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            process: This launcher's.
-            host: Of launcher 0.
-            port: Of launcher 0.
-            program: Where its program may speak.
-        """
-        super().__init__(process, program)
+    def __init__(self, process: DistributedProcess, host: str, port: int, folder: Optional[Path] = None) -> None:
+        """Connects to nothing yet. `host` and `port` are of launcher 0."""
+        super().__init__(process, folder)
         self._address = (host, port)
         self._is_connecting = False
         self._lost_at: Optional[float] = None

@@ -16,7 +16,6 @@ from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
 from tpujob_launcher.peers.messages import BYE, FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers
-from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.server import Server
 
 logger = logging.getLogger(__name__)
@@ -34,27 +33,16 @@ def meet(process: Process, folder: Path) -> Optional[Peers]:
     """
     if not isinstance(process, DistributedProcess) or process.num_processes == 1:
         return None
-    program = _program_line(folder)
     if process.process_id > 0:
-        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port, program)
+        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port, folder)
     try:
-        return Server(process, process.launcher_port, program)
+        return Server(process, process.launcher_port, folder)
     except OSError as error:
         problem = f"port {process.launcher_port} cannot be had: {error}"
     except TooFewFiles as error:
         problem = str(error)
     logger.warning("the launchers of this job cannot meet, and who fails first is not told to all: %s", problem)
-    if program is not None:
-        program.close()
     return None
-
-
-def _program_line(folder: Path) -> Optional[ProgramLine]:
-    try:
-        return ProgramLine(folder)
-    except OSError as error:
-        logger.warning("the program cannot speak with its launcher: %s", error)
-        return None
 
 
 def join(peers: Peers, signals: SignalQueue) -> Optional[int]:

@@ -6,6 +6,7 @@ import logging
 import secrets
 import socket
 import time
+from pathlib import Path
 from typing import Any, List, Mapping, Optional, Set
 
 from tpujob_contract.connections import open_files, ports
@@ -17,7 +18,6 @@ from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import Message
 from tpujob_launcher.peers.peers import SILENT, STRAGGLER, Peers
-from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.watch import CONFIGURATION_ERROR, Watch
 
 logger = logging.getLogger(__name__)
@@ -35,21 +35,16 @@ HOST_CHARACTERS = 253
 class Server(Peers, LineServer):
     """All launchers of a job, seen from launcher 0."""
 
-    def __init__(self, process: DistributedProcess, port: int, program: Optional[ProgramLine] = None) -> None:
+    def __init__(self, process: DistributedProcess, port: int, folder: Optional[Path] = None) -> None:
         """Listens.
-
-        Args:
-            process: This launcher's.
-            port: Where to listen.
-            program: Where its program may speak.
 
         Raises:
             OSError: The port cannot be had.
             TooFewFiles: There are more launchers than this process may have connections.
         """
         open_files.allow(process.num_processes, each=1)
-        Peers.__init__(self, process, program)
         listener = ports.listen(process.coordinator.rpartition(":")[0], port)
+        Peers.__init__(self, process, folder)
         LineServer.__init__(self, listener, self._selector, process.num_processes)
         self._decisions = Decisions(
             process.num_processes,
@@ -118,11 +113,11 @@ class Server(Peers, LineServer):
         """Gives all others a sign of life, and the own program the name of who is behind."""
         self._watch.heartbeat_seconds, self._watch.limit_seconds = self.heartbeat_seconds, self.limit_seconds
         self.send_all(messages.to_line((messages.BEAT, {})))
-        if self.speaks and self._program is not None:
+        if self.program.speaks:
             message = self._watch.stragglers(now)
             if message != self._told.get(STRAGGLER, ""):
                 self._told[STRAGGLER] = message
-                self._program.send((STRAGGLER, {"message": message}))
+                self.program.send((STRAGGLER, {"message": message}))
 
     def _hosts(self) -> List[str]:
         return self._names
