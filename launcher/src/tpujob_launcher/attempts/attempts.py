@@ -22,7 +22,7 @@ from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between
 from tpujob_launcher.peers.peers import Peers
-from tpujob_launcher.reports.reporting import Reporting
+from tpujob_launcher.reports.progress import Progress
 from tpujob_launcher.reports.termination_message import TerminationMessage
 from tpujob_launcher.tpu.holders import TpuFiles
 from tpujob_launcher.tpu.waiting import wait_for_tpu
@@ -98,7 +98,7 @@ class Container:
         folder.mkdir()
         metrics_file = folder / "metrics.jsonl"
         environ = child_environment(environ, process, self.command, str(metrics_file))
-        reporting = frameworks.reporting(process, environ, self.command, metrics_file)
+        progress = frameworks.progress(process, environ, self.command, metrics_file)
         with ExitStack() as stack:
             ends = _listen(folder, stack)
             try:
@@ -112,7 +112,7 @@ class Container:
                     self.signals,
                     grace_seconds=process.grace_seconds,
                     keep_output=self.message.is_wanted,
-                    on_start=lambda child: _start_all(reporting, peers, child),
+                    on_start=lambda child: _start_all(progress, peers, child),
                     ends=ends,
                     exit_seconds=FAILED_EXIT_SECONDS if has_peers(process) else None,
                     peers=peers,
@@ -125,7 +125,7 @@ class Container:
                     raise
                 reason = f"command {self.command[0]!r} cannot be started: {error.strerror}"
                 raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(self.command[0])}") from error
-        return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+        return result, [progress.finish(exit_code_of(result)[0])] if progress else []
 
     def _environment(self, attempt: int) -> Mapping[str, str]:
         """What an attempt but the first is told of those before."""
@@ -165,9 +165,9 @@ def has_peers(process: Process) -> bool:
     return isinstance(process, DistributedProcess) and process.num_processes > 1
 
 
-def _start_all(reporting: Optional[Reporting], peers: Optional[Peers], child: int) -> None:
-    if reporting is not None:
-        reporting.start()
+def _start_all(progress: Optional[Progress], peers: Optional[Peers], child: int) -> None:
+    if progress is not None:
+        progress.start()
     if peers is not None:
         peers.started(child)
 
