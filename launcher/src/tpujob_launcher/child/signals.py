@@ -61,9 +61,7 @@ class SignalQueue:
     def wait(self, seconds: Optional[float], *others: Readable) -> List[int]:
         """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever.
 
-        Args:
-            seconds: How long to wait.
-            others: What ends the wait, too, by becoming readable.
+        Others end the wait, too, by becoming readable.
         """
         # Not `select`, which refuses descriptors from 1024 on: launcher 0 has one for each host.
         sources = select.poll()

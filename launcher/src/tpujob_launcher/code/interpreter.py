@@ -15,12 +15,7 @@ TELL = "import sys; print('\\n'.join(sys.path))"
 
 
 def search_path(command: Sequence[str], environ: Mapping[str, str]) -> List[str]:
-    """Where the Python of a command looks for packages; that of the launcher where the command is no Python program.
-
-    Args:
-        command: Program and arguments.
-        environ: In which it starts.
-    """
+    """Where the Python of a command looks for packages; that of the launcher where the command is no Python program."""
     python = python_of(command, environ)
     found = list(sys.path)
     if python is not None and python != sys.executable:

@@ -16,7 +16,7 @@ from tpujob_launcher.reports.progress import Progress
 def variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The variables of the job's framework, as `maxtext.variables` has them; none for one that is unknown, or for none."""
+    """The variables of the job's framework, as `maxtext.variables` takes and gives them; none for an unknown one."""
     if environ.get(FRAMEWORK) == "maxtext":
         return maxtext.variables(process, environ, command, metrics_file)
     if environ.get(FRAMEWORK) == "pytorch":

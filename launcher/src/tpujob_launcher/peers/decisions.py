@@ -34,7 +34,7 @@ LOST_FIRST_SECONDS = 30.0
 
 
 class Decisions:
-    """Of launcher 0, for as long as its container lives."""
+    """Of launcher 0, for as long as its container lives. `now` is monotonic, other moments are Unix time; in seconds."""
 
     def __init__(
         self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, is_newcomer: bool = False
@@ -88,9 +88,9 @@ class Decisions:
 
         Args:
             process: Whose.
-            now: Monotonic, in seconds.
+            now: The present.
             at: The attempt that its program is in, or was in last; None: it is in a new container.
-            lost_at: Unix time at which it lost launcher 0, or the present.
+            lost_at: When it lost launcher 0, or the present.
         """
         was_here, went_at = process in self._met, self._lost_at.pop(process, lost_at)
         self._here.add(process)
@@ -118,7 +118,7 @@ class Decisions:
         return []
 
     def gone(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
-        """The connection of a launcher is lost: its pod is gone, or its container has ended; `at`: Unix time."""
+        """The connection of a launcher is lost: its pod is gone, or its container has ended."""
         self._here.discard(process)
         if self._wait_seconds is None:
             return self._close(f"the launcher of process {process} is gone") if self._is_ending else []
@@ -129,13 +129,7 @@ class Decisions:
         return []
 
     def lost(self, process: int, now: float, at: float) -> List[Message]:
-        """All were told that this launcher is lost, and end their programs: it may come back, but not to this attempt.
-
-        Args:
-            process: Whose.
-            now: Monotonic, in seconds.
-            at: Unix time at which that was noticed.
-        """
+        """All were told that this launcher is lost, and end their programs: it may come back, but not to this attempt."""
         if self.over is not None or self.knows_nothing or self._is_ending:
             return []
         self._name_lost({process: at, **self._lost_at})
@@ -148,7 +142,7 @@ class Decisions:
         return self._close(f"process {process} has finished")
 
     def stopping(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
-        """A container was asked to stop, at this Unix time: eviction, suspension, deletion."""
+        """A container was asked to stop: eviction, suspension, deletion."""
         if self._wait_seconds is None:
             return self._close(f"process {process} was asked to stop")
         if process == 0:
@@ -161,13 +155,7 @@ class Decisions:
         return []
 
     def ended(self, end: End, attempt: int, now: float) -> List[Message]:
-        """A program failed in an attempt.
-
-        Args:
-            end: How.
-            attempt: In which attempt.
-            now: Monotonic, in seconds.
-        """
+        """A program failed in an attempt."""
         if self.over is not None or attempt != self.attempt - self._is_ending:
             return []
         # The first word of each stands: a program that failed is reported again when its process ends.

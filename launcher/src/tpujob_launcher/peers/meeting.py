@@ -27,9 +27,7 @@ ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
 def meet(process: Process, folder: Path) -> Optional[Peers]:
     """The other launchers; None for a process that has none, or where launcher 0 cannot listen.
 
-    Args:
-        process: This launcher's.
-        folder: An empty one, for the socket of the program.
+    An empty folder is for the socket of the program.
     """
     if not isinstance(process, DistributedProcess) or process.num_processes == 1:
         return None
@@ -58,9 +56,9 @@ def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: O
     Args:
         peers: The other launchers.
         code: With which the program ended.
-        at: When it did, in Unix seconds.
-        line: Why, in one line.
-        stopped_at: When this container was asked to stop, in Unix seconds; None: it was not.
+        at: When it did; Unix time.
+        line: Why.
+        stopped_at: When this container was asked to stop; None: it was not.
         was_told: Whether the program was ended since another one failed.
     """
     if stopped_at is not None:
@@ -80,10 +78,7 @@ def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: O
 def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]:
     """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
 
-    Args:
-        peers: The other launchers, to whom the end was announced.
-        signals: Of this process.
-        code: With which the program ended.
+    The other launchers were told of the end of the program, with this code.
     """
     if peers.was_stopped or peers.has_finished or not peers.in_place:
         return None

@@ -14,12 +14,7 @@ class Standing:
     """Of one launcher; changes by the messages of launcher 0 alone."""
 
     def __init__(self, process: int = 0, *, is_newcomer: bool = False) -> None:
-        """The first attempt runs; with `is_newcomer`, none does until launcher 0 has said which.
-
-        Args:
-            process: This launcher's.
-            is_newcomer: Whether it is in a pod that takes the place of another.
-        """
+        """The first attempt runs; of a newcomer, in a replaced pod, none does until launcher 0 has said which."""
         self._process = process
         first = -1 if is_newcomer else 0
         self.attempt = first
