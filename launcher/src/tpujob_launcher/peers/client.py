@@ -230,14 +230,9 @@ class Client(Peers):
         self._problem = "it closes the connection" if self._is_refused else self._problem
         if self._has_left or not is_silent:
             self._broken_at, self._heard_at = None if self._has_left else now, None
-        self._close()
-
-    def _close(self) -> None:
-        if self._sock is not None:
-            self._selector.unregister(self._sock)
-            self._sock.close()
-            self._sock = None
-            self._received = b""
+        self._selector.unregister(self._sock)
+        self._sock.close()
+        self._sock, self._received = None, b""
 
     def _give_up(self, why: str) -> None:
         """Without launcher 0 this container has no further attempt: its pod is gone, or its program has ended."""

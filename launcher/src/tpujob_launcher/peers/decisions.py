@@ -12,7 +12,7 @@ or lost all its pods.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_contract.reports.in_place import ALL_NEW
@@ -34,7 +34,7 @@ LOST_FIRST_SECONDS = 30.0
 
 
 class Decisions:
-    """Of launcher 0, for as long as its container lives. `now` is monotonic, other moments are Unix time; in seconds."""
+    """Of launcher 0, for as long as its container lives. `now` is monotonic, other moments are Unix time."""
 
     def __init__(
         self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, is_newcomer: bool = False
@@ -51,8 +51,6 @@ class Decisions:
         """Which attempt in these containers runs, or is about to."""
         self.over: Optional[str] = None
         """Why there is no further attempt here; None: there may be one."""
-        self.causes: List[End] = []
-        """What ended each attempt but the last."""
         self._processes = processes
         self._limit = limit
         self._wait_seconds = wait_seconds
@@ -129,7 +127,7 @@ class Decisions:
         return []
 
     def lost(self, process: int, now: float, at: float) -> List[Message]:
-        """All were told that this launcher is lost, and end their programs: it may come back, but not to this attempt."""
+        """All were told that this launcher is lost, and end their programs: it may be back, but not in this attempt."""
         if self.over is not None or self.knows_nothing or self._is_ending:
             return []
         self._name_lost({process: at, **self._lost_at})
@@ -196,10 +194,9 @@ class Decisions:
             return self._missing(now)
         if now < self._go_at:
             return []
-        self.causes.append(first_of(list(self._ends.values())))
+        cause = first_of(self._ends.values())
         self._ends, self._is_ending, self._go_at, self._began = {}, False, None, now
         self._wait_until = None
-        cause = self.causes[-1]
         end: Dict[str, Any] = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
         end.update({"lost": True} if cause.is_lost else {})
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
@@ -284,7 +281,7 @@ def _lost(process: int, at: float, how: str = "its container is gone") -> End:
     return End(process, KILLED, at, how, is_lost=True)
 
 
-def first_of(ends: Sequence[End]) -> End:
+def first_of(ends: Collection[End]) -> End:
     """The end that the others follow from: the earliest of those that do not say that they follow from another.
 
     A process killed from outside goes before errors that its peers had because of it, and so does a lost pod, the more

@@ -138,10 +138,10 @@ class Server(Peers, LineServer):
         watch.is_difference_final = not self.replaces_pods
 
     def _say_who_is_here(self, now: float) -> None:
-        here, at = self._watch.here, now
+        here = self._watch.here
         if self._watch.has_met or here in (0, self._logged[0]) or now < self._logged[1] + LOG_SECONDS:
             return
-        self._logged = (here, at)
+        self._logged = (here, now)
         logger.info("Waiting for processes: %d of %d are here", here, self.process.num_processes)
 
     def hear(self, line: Line, text: bytes) -> Optional[str]:

@@ -170,7 +170,7 @@ class Watch:
             self._go_before(end, now)
         self._heard_at.pop(end.process, None)
         self._ends[end.process] = verdict.stalled(end, self._states, self.name) if end.kind == STALLED else end
-        first = first_of(list(self._ends.values()))
+        first = first_of(self._ends.values())
         if first == self.end:
             return []
         self.end = first
