@@ -43,7 +43,7 @@ class Server(Peers, LineServer):
             TooFewFiles: There are more launchers than this process may have connections.
         """
         open_files.allow(process.num_processes, each=1)
-        listener = ports.listen(process.coordinator.rpartition(":")[0], port)
+        listener = ports.listener(ports.bind_host(process.coordinator.rpartition(":")[0]), port)
         Peers.__init__(self, process, folder)
         LineServer.__init__(self, listener, self._selector, process.num_processes)
         self._decisions = Decisions(
