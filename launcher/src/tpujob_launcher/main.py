@@ -35,8 +35,7 @@ from tpujob_contract.environment import (
 from tpujob_contract.exit_codes import ExitCode, of_replaced_pod
 from tpujob_contract.reports.termination_message import failure_line, program_code_line
 from tpujob_launcher.attempts.attempts import Container
-from tpujob_launcher.child.outcome import ExitResult, exit_code_of, last_words
-from tpujob_launcher.child.refused import Refused
+from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables

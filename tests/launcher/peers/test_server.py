@@ -16,7 +16,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED, is_unreachable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher import main
-from tpujob_launcher.child.refused import Refused
+from tpujob_launcher.child.outcome import Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client

@@ -15,9 +15,8 @@ from tpujob_contract.environment import DistributedProcess, Process, read_enviro
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_launcher.attempts.environment import child_environment
 from tpujob_launcher.attempts.supervisor import run
-from tpujob_launcher.child.outcome import ExitResult, exit_code_of, last_words
+from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
 from tpujob_launcher.child.program_end import ProgramEnds
-from tpujob_launcher.child.refused import Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between

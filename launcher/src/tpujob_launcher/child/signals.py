@@ -7,15 +7,10 @@ import os
 import select
 import signal
 from types import FrameType, TracebackType
-from typing import Any, Dict, List, Optional, Protocol, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Type
 
-
-class Readable(Protocol):
-    """What `poll` can wait for."""
-
-    def fileno(self) -> int:
-        """Its descriptor."""
-
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 """Signals that ask a program to end: Kubernetes and eviction, Ctrl-C, an image's STOPSIGNAL, a closed terminal."""
@@ -58,7 +53,7 @@ class SignalQueue:
         os.close(self._reader)
         os.close(self._writer)
 
-    def wait(self, seconds: Optional[float], *others: Readable) -> List[int]:
+    def wait(self, seconds: Optional[float], *others: HasFileno) -> List[int]:
         """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever.
 
         Others end the wait, too, by becoming readable.

@@ -105,13 +105,15 @@ def _opened(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]
         return _opened_file(archive)
     emulator = environ.get(EMULATOR)
     access = None if emulator else token()
-    headers = {"Authorization": f"Bearer {access}"} if access else {}
-    url = object_url(archive, emulator) + "?alt=media"
-    opened: IO[bytes] = urllib.request.urlopen(  # noqa: S310 - http or https, by object_url
-        urllib.request.Request(url, headers=headers),  # noqa: S310
-        timeout=TIMEOUT_SECONDS,
-    )
-    return opened
+    return opened(object_url(archive, emulator) + "?alt=media", access, TIMEOUT_SECONDS)
+
+
+def opened(url: str, token: Optional[str], timeout_seconds: float) -> IO[bytes]:
+    """The answer of the JSON API at an address below `endpoint`; None: without a token."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, by `endpoint`
+    answer: IO[bytes] = urllib.request.urlopen(request, timeout=timeout_seconds)  # noqa: S310
+    return answer
 
 
 def object_url(archive: str, emulator: Optional[str] = None) -> str:

@@ -185,7 +185,7 @@ class Server(Peers, LineServer):
             logger.warning("%s", words)
             self._tell(self._watch.refuse(words))
         if self.replaces_pods and not self._decisions.is_running:
-            self._tell(self._decisions.refused(words))
+            self._tell(self._decisions.close(words))
         attempt = messages.attempt_in({"attempt": values.get("at", 0)}) or 0
         said = messages.REFUSED, {"attempt": attempt, "error": CONFIGURATION_ERROR, "message": words}
         self.send(line, messages.to_line(said) + messages.to_line((messages.OVER, {"reason": words})))
@@ -280,7 +280,7 @@ class Server(Peers, LineServer):
             self._tell(said)
             differ = [values for kind, values in said if kind == messages.REFUSED]
             if differ and not self._watch.is_difference_final:
-                self._tell(self._decisions.refused(str(differ[0]["message"])))
+                self._tell(self._decisions.close(str(differ[0]["message"])))
         elif kind == messages.ASKED:
             self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))
 

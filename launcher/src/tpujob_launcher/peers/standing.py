@@ -45,14 +45,11 @@ class Standing:
         """Why they do not."""
 
     @property
-    def is_own(self) -> bool:
-        """Whether the first end is that of this launcher's program, by a cause that it has named."""
-        return self.first is not None and self.first.process == self._process and self.first.kind == FAILED
-
-    @property
     def has_to_end(self) -> bool:
         """Whether the running program has to end, since another process failed."""
-        return self.announced > self.attempt or (self.first is not None and not self.is_own)
+        first = self.first
+        is_own = first is not None and first.process == self._process and first.kind == FAILED  # which it has named
+        return self.announced > self.attempt or (first is not None and not is_own)
 
     @property
     def following(self) -> Optional[Tuple[int, str]]:

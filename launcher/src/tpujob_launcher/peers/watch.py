@@ -121,7 +121,7 @@ class Watch:
             return []
         for one in [self._here[process]] if process else [self._here[i] for i in sorted(self._here)]:
             if words := verdict.disagreement(one, own):
-                return self._refuse(self._error_of_difference, words)
+                return self.refuse(words)
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
@@ -132,7 +132,9 @@ class Watch:
 
     def refuse(self, words: str) -> List[Message]:
         """A process that cannot meet the others, in words: programs that wait for it end."""
-        return [] if self.has_met or self._is_refused else self._refuse(self._error_of_difference, words)
+        if self.has_met or self._is_refused:
+            return []
+        return self._refuse(CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR, words)
 
     def progressed(self, process: int, values: Mapping[str, Any], now: float) -> None:
         """A program says how far it has come; what it cannot have said counts for nothing."""
@@ -237,10 +239,6 @@ class Watch:
         if any(self._beat_at.get(i, -math.inf) < standing_since for i in range(1, len(self._hosts))):
             return ""
         return verdict.stragglers(self._states, self.name)
-
-    @property
-    def _error_of_difference(self) -> str:
-        return CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR
 
     @property
     def _named_after(self) -> float:
