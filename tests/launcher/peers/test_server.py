@@ -16,7 +16,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED, is_unreachable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher import main
-from tpujob_launcher.child.outcome import Refused
+from tpujob_launcher.child.outcome import ExitResult, Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client
@@ -151,7 +151,7 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
     server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
     client = connected(server)
-    announce_end(client, code=code, at=1.0, line="", stopped_at=None, was_told=False)
+    announce_end(client, ExitResult(code, stopped_at=1.0), "")
     client.close()
     wait_for("its end", lambda: not has_member(server))
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []

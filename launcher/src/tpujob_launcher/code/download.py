@@ -62,7 +62,7 @@ def download(
 
     def ask() -> str:
         try:
-            with _opened(archive, environ, token or (lambda: machine_token(environ))) as source:
+            with _opened_archive(archive, environ, token or (lambda: machine_token(environ))) as source:
                 return _copy(source, target, archive)
         except urllib.error.HTTPError as error:
             error.close()
@@ -100,7 +100,7 @@ def machine_token(environ: Mapping[str, str]) -> Optional[str]:
         return None
 
 
-def _opened(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:
+def _opened_archive(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:
     if not storage_address.is_bucket(archive):
         return _opened_file(archive)
     emulator = environ.get(EMULATOR)

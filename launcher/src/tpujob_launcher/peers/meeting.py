@@ -11,6 +11,7 @@ from typing import Optional
 from tpujob_contract.connections.open_files import TooFewFiles
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
+from tpujob_launcher.child.outcome import ExitResult, exit_code_of
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
@@ -50,21 +51,13 @@ def join(peers: Peers, signals: SignalQueue) -> Optional[int]:
     return _following(peers, signals)
 
 
-def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: Optional[float], was_told: bool) -> None:
-    """Tells the others at once how the program has ended; what it left behind may take its time.
-
-    Args:
-        peers: The other launchers.
-        code: With which the program ended.
-        at: When it did; Unix time.
-        line: Why.
-        stopped_at: When this container was asked to stop; None: it was not.
-        was_told: Whether the program was ended since another one failed.
-    """
-    if stopped_at is not None:
+def announce_end(peers: Peers, result: ExitResult, words: str) -> None:
+    """Tells the others at once how the program has ended, and its last words; what it left behind may take its time."""
+    code, failure = exit_code_of(result)[0], result.failure
+    if result.stop_signal is not None:
         peers.was_stopped = True
-        peers.say((STOPPING, {"at": stopped_at}))
-    elif was_told:
+        peers.say((STOPPING, {"at": result.stopped_at}))
+    elif result.was_told:
         return
     elif code == ExitCode.FINISHED:
         peers.has_finished = True
@@ -72,7 +65,9 @@ def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: O
     elif code == ExitCode.STOPPED and not peers.in_place:
         peers.mention((BYE, {}))  # others that stop with it may save for longer
     else:
-        peers.fail(code, at, line)
+        # Not when its process was gone: a peer may have noticed that before.
+        at = failure.at if failure else result.stopped_at
+        peers.fail(code, at, words or (failure.error if failure else ""))
 
 
 def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]:
