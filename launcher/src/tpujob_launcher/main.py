@@ -77,7 +77,9 @@ def launch(
             process = _process(environ)
             wait_for_tpu(environ, process, tpu, signals)
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
-            access = _look_at_tpu(environ, tpu)
+            access = tpu_access.look(tpu) if wants_whole_tpu(environ) else None
+            if access is not None:
+                logger.info("%s", access)
             environ = _with_code(environ, Path(scratch), command)
             with _meet(environ, process, Path(scratch)) as peers:
                 container = Container(command, environ, process, signals, Path(scratch), message, peers, tpu)
@@ -148,14 +150,6 @@ def _with_code(environ: Mapping[str, str], scratch: Path, command: Sequence[str]
     for line in lines:
         logger.info("%s", line)
     return {**environ, **variables}
-
-
-def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_access.TpuAccess]:
-    """Who may open the chips, logged; None where there are none, or none are wanted."""
-    access = tpu_access.look(tpu) if wants_whole_tpu(environ) else None
-    if access is not None:
-        logger.info("%s", access)
-    return access
 
 
 def _who(process: Process) -> str:

@@ -46,8 +46,8 @@ def run(
 
     Args:
         command: Program and arguments.
-        environ: Its environment.
-        signals: Receives this process's signals.
+        environ: Of the program.
+        signals: Of this process.
         grace_seconds: Time from the stop signal to SIGKILL, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.

@@ -24,9 +24,8 @@ class SignalQueue:
     def __init__(self, *, ends_process: bool = False) -> None:
         """Receives nothing yet.
 
-        Args:
-            ends_process: Whether the process ends right afterwards: a stop signal that comes too late is ignored, or it
-                would take the place of the exit code.
+        Of a process that ends right afterwards, a stop signal that comes too late would take the place of the exit
+        code, and is ignored.
         """
         self._ends_process = ends_process
         self._previous: Dict[int, Any] = {}

@@ -166,14 +166,10 @@ class Client(Peers):
                 self._has_left = self._has_left or message[0] == messages.BYE
                 self.standing.take(message)
             if message is not None and message[0] == messages.WELCOME:
-                self._welcomed(message)
-
-    def _welcomed(self, message: Message) -> None:
-        """Launcher 0, which may be another one than before, knows where this one is."""
-        self.welcomes += 1
-        self.history.take(in_place.checked(message[1].get("account")))
-        if self._failure is not None and self._failed_in == self.standing.attempt:
-            self.say(self._failure)
+                self.welcomes += 1
+                self.history.take(in_place.checked(message[1].get("account")))
+                if self._failure is not None and self._failed_in == self.standing.attempt:
+                    self.say(self._failure)  # launcher 0 may be another one than before
 
     def _notice_loss(self, now: float) -> None:
         """Launcher 0 that does not come back, is silent, or never came."""

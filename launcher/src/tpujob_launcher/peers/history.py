@@ -33,13 +33,9 @@ class History:
             self.account = account
 
     def add(self, end: Optional[End], *, message: str, output: str, now: float) -> None:
-        """An attempt has ended, and the next one begins.
+        """An attempt has ended by this cause, as launcher 0 has found it, and the next one begins at this Unix time.
 
-        Args:
-            end: The cause, as launcher 0 has found it.
-            message: What this launcher's program wrote as its termination message.
-            output: The end of what it printed.
-            now: Unix time.
+        This launcher's program has left a termination message, and the end of what it printed.
         """
         if end is None:
             return

@@ -22,7 +22,6 @@ from tpujob_launcher.peers.watch import CONFIGURATION_ERROR, Watch
 
 logger = logging.getLogger(__name__)
 
-_FOREVER = "if they wait for it, they wait forever"
 DELIVERY_SECONDS = 2.0
 """For the others to read the last words, at the end."""
 MANY, PAUSE_SECONDS = 64, 0.05
@@ -98,7 +97,8 @@ class Server(Peers, LineServer):
                 self._tell(self._decisions.ended(end, self._watch.attempt, now))
         self._tell(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
-            logger.warning("process %d finished %.0f s ago, and others go on; %s", finished, FINISHED_SECONDS, _FOREVER)
+            words = "process %d finished %.0f s ago, and others go on; if they wait for it, they wait forever"
+            logger.warning(words, finished, FINISHED_SECONDS)
         if len(self.members) > MANY and self._decisions.seconds(now) is None:
             # What comes within that time is heard in one turn: turns would cost more than what they hear.
             time.sleep(PAUSE_SECONDS)
