@@ -1,6 +1,7 @@
 """How long a program and what it leaves behind may take, decided without a process."""
 
 import signal
+from collections.abc import Callable
 
 import pytest
 
@@ -166,3 +167,73 @@ def test_leftovers_have_what_the_grace_period_has(
     if asked_at is not None:
         supervised.asked_to_stop(signal.SIGTERM, asked_at, 1000.0)
     assert least - 1e-9 <= supervised.leftover_seconds(100.0) <= most + 1e-9
+
+
+ASKED, LATER = 1010.0, 1020.0
+
+
+def stopped(of: Ending) -> None:
+    of.asked_to_stop(signal.SIGTERM, 10.0, ASKED)
+
+
+def killed(of: Ending) -> None:
+    """Whatever was due, until it is killed."""
+    acts(of, 1000.0)
+    assert of.is_killed
+
+
+def told(of: Ending) -> None:
+    of.told(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
+
+
+def says(code: int) -> Callable[[Ending], object]:
+    return lambda of: of.reported(said(code), 0.0)
+
+
+def froze(of: Ending) -> None:
+    of.froze(0.0, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "meant", "failure", "at", "was_told"),
+    [
+        pytest.param([], 0, 0, None, LATER, False, id="finished"),
+        pytest.param([says(0)], 0, 0, None, 1000.0, False, id="finished, as it said before"),
+        pytest.param([says(1)], 1, 1, (1, 1000.0), LATER, False, id="an error"),
+        pytest.param([says(1)], 3, 3, (1, 1000.0), LATER, False, id="an error, and a code of its own"),
+        pytest.param([says(1)], 128, 128, (1, 1000.0), LATER, False, id="an error, and the last code of its own"),
+        pytest.param([says(1)], 129, 1, (1, 1000.0), LATER, False, id="an error, and a signal in an exit handler"),
+        pytest.param([says(1)], 0, 0, None, LATER, False, id="an error that changed nothing"),
+        pytest.param([says(1), killed], 137, 1, (1, 1000.0), LATER, False, id="an error, and killed for it"),
+        pytest.param([], 134, 134, (134, LATER), LATER, False, id="aborted, and said nothing"),
+        pytest.param([froze, killed], 137, 137, (137, 1000.0), LATER, False, id="frozen"),
+        pytest.param([stopped], 0, 0, None, ASKED, False, id="stopped"),
+        pytest.param([stopped], 1, 1, None, ASKED, False, id="stopped, with an error nobody saw"),
+        pytest.param([stopped, killed], 137, 137, None, ASKED, False, id="stopped, and it did not listen"),
+        pytest.param([stopped, says(0), killed], 137, 0, None, ASKED, False, id="stopped, and exit handlers waited"),
+        pytest.param([stopped, says(0)], 139, 139, None, ASKED, False, id="stopped, and it crashed in an exit handler"),
+        pytest.param([says(0), told, killed], 137, 137, None, 1000.0, True, id="another failed while it waited"),
+        pytest.param([told], 1, 1, None, LATER, True, id="another failed"),
+        pytest.param([told, killed], 137, 137, None, LATER, True, id="another failed, and it was killed for that"),
+        pytest.param([told], 137, 137, None, LATER, False, id="somebody killed it, and another noticed first"),
+    ],
+)
+def test_what_an_end_means(
+    before: list[Callable[[Ending], object]],
+    code: int,
+    meant: int,
+    failure: tuple[int, float] | None,
+    at: float,
+    was_told: bool,
+) -> None:
+    supervised = ending()
+    for happened in before:
+        happened(supervised)
+    result = supervised.result(code, LATER, CRASHED)
+    assert (result.code, result.stopped_at, result.was_told) == (meant, at, was_told)
+    assert (result.failure and (result.failure.code, result.failure.at)) == failure
+    assert (result.stop_signal, result.following) == (signal.SIGTERM if stopped in before else None, CRASHED)
+
+
+def test_a_program_without_peers_has_no_failure_that_it_did_not_name() -> None:
+    assert ending(exit_seconds=None).result(134, LATER, None).failure is None

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 
 from tests.trainer.train.test_parity import SHAPE, TOLERANCE, losses
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.chips import BY_KIND
+from tpujob_trainer.model import decoder
+from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.rings import narrow_rings
 from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.partitioning import POSITIONS
 from tpujob_trainer.model.quantized import product, require_faster
 from tpujob_trainer.model.shape import Quantization
 
@@ -66,6 +75,56 @@ def test_fifty_steps_learn_as_without(kind: Quantization, mesh: MeshShape) -> No
     narrow = losses(dataclasses.replace(SHAPE, quantization=kind), mesh)
     np.testing.assert_allclose(narrow, plain, atol=LOSS_TOLERANCE[kind], rtol=0)
     assert np.max(np.abs(np.subtract(narrow, plain))) > TOLERANCE
+
+
+@pytest.mark.parametrize("mesh", [MeshShape(fsdp=8), MeshShape(fsdp=4, tensor=2)], ids=["fsdp 8", "fsdp 4, tensor 2"])
+@pytest.mark.parametrize(("remat", "makes_rings"), [("full", False), ("full", True), ("none", False)])
+def test_matrices_that_travel_in_the_narrow_type_give_the_same_losses(
+    monkeypatch: pytest.MonkeyPatch, mesh: MeshShape, remat: Any, makes_rings: bool
+) -> None:
+    shape = dataclasses.replace(SHAPE, quantization="int8", remat=remat)
+    wide = losses(shape, mesh)
+    monkeypatch.setattr(Model, "_gathers_at_once", False)
+    monkeypatch.setattr(decoder, "narrow_rings", lambda *_: makes_rings)
+    np.testing.assert_allclose(losses(shape, mesh), wide, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("generation", "kind", "makes_rings"),
+    [
+        pytest.param("v5e", "int8", True, id="a part is as wide as the chip needs"),
+        pytest.param("v6e", "int8", False, id="a chip that computes faster than it reads so narrow parts"),
+        pytest.param("v5e", None, False, id="no narrow type"),
+        pytest.param("tpu7x", "fp8", False, id="no rings there"),
+    ],
+)
+def test_rings_of_narrow_products(
+    monkeypatch: pytest.MonkeyPatch, generation: str, kind: Quantization | None, makes_rings: bool
+) -> None:
+    monkeypatch.setitem(BY_KIND, jax.devices()[0].device_kind, CHIPS[generation])
+    shape = dataclasses.replace(SHAPE, embed_dim=8 * 256, quantization=kind)
+    assert narrow_rings(build_mesh(slices=1), shape) == makes_rings
+    assert not narrow_rings(build_mesh(slices=1, shape=MeshShape(fsdp=4, tensor=2)), shape)
+
+
+def test_matrices_travel_in_the_narrow_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward, recomputed, and for the gradient of what they are multiplied by; gradients of matrices are wide."""
+    monkeypatch.setattr(Model, "_gathers_at_once", False)
+    mesh = build_mesh(slices=1)
+    model = Model(dataclasses.replace(SHAPE, quantization="int8"), mesh)
+    inputs = [jax.ShapeDtypeStruct((8, 16), jnp.int32, sharding=NamedSharding(mesh, POSITIONS))] * 3
+    weights = jax.tree.map(
+        lambda leaf, lies: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=lies),
+        model.abstract_weights,
+        model.shardings,
+    )
+    step = jax.grad(lambda weights, inputs: jnp.sum(model.hidden(weights, *inputs)[0]))
+    text = jax.jit(step).lower(weights, inputs).compile().as_text()
+    in_loops = re.findall(r"= (\w+)\[([\d,]*)\]\S* all-gather\(.*while/body", text)
+    # Seven matrices; nothing needs what `down` makes when it is recomputed.
+    assert [kind for kind, _ in in_loops].count("s8") == 3 * 7 - 1
+    scales = {size for kind, size in in_loops if kind != "s8"}
+    assert all(math.prod(map(int, size.split(","))) <= SHAPE.mlp_dim for size in scales)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,9 @@ from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
 from tpujob_trainer.model.initial import INIT_STD, weight
 from tpujob_trainer.model.layers import Layer, Past, bound
+from tpujob_trainer.model.mesh.narrow_product import NARROW, narrow_over
 from tpujob_trainer.model.mesh.ring_product import widen_over
-from tpujob_trainer.model.mesh.rings import rings_of
+from tpujob_trainer.model.mesh.rings import narrow_rings, rings_of
 from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.partitioning import (
     POSITIONS,
@@ -37,7 +38,7 @@ from tpujob_trainer.model.partitioning import (
     lying,
     weight_spec,
 )
-from tpujob_trainer.model.quantized import product
+from tpujob_trainer.model.quantized import PLAIN, Products
 from tpujob_trainer.model.remat import policy
 from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 
@@ -172,14 +173,19 @@ class Model:
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
         dispatch = mix_over(self.mesh)
         recomputes = self.shape.remat == "full" and "mlp" not in self.shape.remat_save
-        widen = widen_over(self.mesh) if self._rings.mlp and recomputes else product
+        products = PLAIN
+        if self._gathers_narrow:
+            narrow = narrow_over(self.mesh, makes_rings=narrow_rings(self.mesh, self.shape))
+            products = Products(narrow, narrow)
+        elif self._rings.mlp and recomputes:
+            products = Products(widen=widen_over(self.mesh))
         counts = segment_ids.ravel() > 0
 
         def through(stack: Stack, gather_layer: Callable[[Weights], Weights]) -> Callable[..., Any]:
             def layer(x: jax.Array, each: tuple[Weights, LayerKind, Adapters]) -> tuple[jax.Array, RouterLosses | None]:
                 parts, kind, adapters = each
                 module = bound(self._layers[stack.name], gather_layer(parts))
-                x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters, widen)
+                x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters, products)
                 is_told = with_router and routing is not None
                 return self._constrained(x), router_losses(routing, counts) if is_told else None
 
@@ -191,7 +197,7 @@ class Model:
         x = self._constrained(self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype)))
         losses = None  # of the last stack: what stands before it has no router
         for stack in self.shape.stacks:
-            layers, gather_layer = self._layer_gathering(weights, stack)
+            layers, gather_layer = self._layer_gathering(weights, stack, leave_narrow=self._gathers_narrow)
             adapters = jax.tree.map(lambda leaf, at=stack: leaf[at.first : at.end], self._adapters(weights))
             each = (layers, self._kinds_of(stack), adapters)
             x, losses = jax.lax.scan(through(stack, gather_layer), x, each)
@@ -312,8 +318,12 @@ class Model:
     def _of_axes(self, make: Callable[[tuple[str, ...]], PartitionSpec]) -> Weights:
         return jax.tree.map(make, self.axes, is_leaf=lambda node: isinstance(node, tuple))
 
-    def _layer_gathering(self, weights: Weights, stack: Stack) -> tuple[Weights, Callable[[Weights], Weights]]:
+    def _layer_gathering(
+        self, weights: Weights, stack: Stack, *, leave_narrow: bool = False
+    ) -> tuple[Weights, Callable[[Weights], Weights]]:
         """The stacked weights as the scan gets them, and what makes of a layer's part the weights it computes with.
+
+        `leave_narrow`: matrices that are multiplied in a narrow type stay as they are kept, for `narrow_over`.
 
         The compiler would convert all layers before the loop anyway. Converted here, their gradients leave the loop in
         the type in which they were exchanged, in half the memory.
@@ -323,13 +333,25 @@ class Model:
         if self._gathers_at_once:
             return self._gathered(layers, kept, seen), lambda parts: parts
         of_one = [jax.tree.map(lambda spec: PartitionSpec(*spec[1:]), specs) for specs in (kept, seen)]
-        return layers, lambda parts: self._gathered(parts, *of_one)
+
+        def gather_layer(parts: Weights) -> Weights:
+            gathered = self._gathered(parts, *of_one)
+            for module, names in NARROW.items() if leave_narrow else ():
+                gathered[module] |= {name: parts[module][name] for name in names}
+            return gathered
+
+        return layers, gather_layer
 
     def _gathered(self, weights: Weights, kept: Weights, seen: Weights) -> Weights:
         def one(w: jax.Array, kept: PartitionSpec, seen: PartitionSpec) -> jax.Array:
             return gather(w, self.mesh, kept, seen) if kept != REPLICATED else w
 
         return jax.tree.map(one, weights, kept, seen)
+
+    @property
+    def _gathers_narrow(self) -> bool:
+        """Whether matrices travel in the narrow type in which they are multiplied."""
+        return self.shape.quantization is not None and self.shape.latent is None and not self._gathers_at_once
 
     @property
     def _gathers_at_once(self) -> bool:

@@ -28,7 +28,7 @@ from tpujob_trainer.model.experts import Blocks, Routing, mix, route, route_by_s
 from tpujob_trainer.model.initial import INIT_STD, residual_std, weight, zeros
 from tpujob_trainer.model.lora_config import OF_MLP
 from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.quantized import product
+from tpujob_trainer.model.quantized import PLAIN, Products
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.shape import ModelShape
 
@@ -76,12 +76,16 @@ class Attention(nnx.Module):
             self.key_norm = RMSNorm(shape, head_dim=width)
 
     def projected(
-        self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
+        self,
+        x: jax.Array,
+        angles: Angles,
+        adapters: Adapters = adapter_product.NONE,
+        multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values of the residual stream `x` `[B, S, D]`, turned by their positions."""
-        query = product("BSD,DNH->BSNH", x, self.query[...], self.quantization, adapters.get("query"))
-        key = product("BSD,DKH->BSKH", x, self.key[...], self.quantization, adapters.get("key"))
-        value = product("BSD,DKH->BSKH", x, self.value[...], self.quantization, adapters.get("value"))
+        query = multiply("BSD,DNH->BSNH", x, self.query[...], self.quantization, adapters.get("query"))
+        key = multiply("BSD,DKH->BSKH", x, self.key[...], self.quantization, adapters.get("key"))
+        value = multiply("BSD,DKH->BSKH", x, self.value[...], self.quantization, adapters.get("value"))
         if self.has_bias:
             query += self.query_bias[...].astype(x.dtype)
             key += self.key_bias[...].astype(x.dtype)
@@ -90,9 +94,14 @@ class Attention(nnx.Module):
             query, key = self.query_norm(query), self.key_norm(key)
         return rotate(query, angles), rotate(key, angles), value
 
-    def joined(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
+    def joined(
+        self,
+        seen: jax.Array,
+        adapters: Adapters = adapter_product.NONE,
+        multiply: Callable[..., jax.Array] = PLAIN.each,
+    ) -> jax.Array:
         """What is added to the residual stream, from what the heads saw `[B, S, N, H]`."""
-        added = product("BSNH,NHD->BSD", seen, self.out[...], self.quantization, adapters.get("out"))
+        added = multiply("BSNH,NHD->BSD", seen, self.out[...], self.quantization, adapters.get("out"))
         return added + self.out_bias[...].astype(added.dtype) if self.has_out_bias else added
 
     @property
@@ -125,14 +134,14 @@ class MLP(nnx.Module):
         self.activation, self.quantization = shape.activation, shape.quantization
 
     def __call__(
-        self, x: jax.Array, adapters: Adapters = adapter_product.NONE, widen: Callable[..., jax.Array] = product
+        self, x: jax.Array, adapters: Adapters = adapter_product.NONE, products: Products = PLAIN
     ) -> jax.Array:
-        """What is added to the residual stream `x` `[B, S, D]`; `widen` has the signature of `product`."""
-        gate = widen("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
-        up = widen("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
+        """What is added to the residual stream `x` `[B, S, D]`."""
+        gate = products.widen("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
+        up = products.widen("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
         gate, up = named("mlp", (gate, up))
         hidden = ACTIVATIONS[self.activation](gate) * up
-        return product("BSF,FD->BSD", hidden, self.down[...], self.quantization, adapters.get("down"))
+        return products.each("BSF,FD->BSD", hidden, self.down[...], self.quantization, adapters.get("down"))
 
 
 class Experts(nnx.Module):
@@ -228,13 +237,14 @@ class Layer(nnx.Module):
         is_global: jax.Array | bool = True,
         dispatch: Callable[..., jax.Array] = mix,
         adapters: Adapters = adapter_product.NONE,
-        widen: Callable[..., jax.Array] = product,
+        products: Products = PLAIN,
     ) -> tuple[jax.Array, Past, Routing | None]:
         """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
         x = named("input", x)
-        query, key, value = named("qkv", self._projected(x, angles, adapters))
-        x = self._attended(x, attend(query, key, value, is_global, self.attention.scores_of_nothing), adapters)
-        added, routing = self._mlp_output(x, dispatch, adapters, widen)
+        query, key, value = named("qkv", self._projected(x, angles, adapters, products.each))
+        seen = attend(query, key, value, is_global, self.attention.scores_of_nothing)
+        x = x + self._attention_output(seen, adapters, products.each)
+        added, routing = self._mlp_output(x, dispatch, adapters, products)
         return x + added, Past(key, value), routing
 
     def next(
@@ -246,7 +256,7 @@ class Layer(nnx.Module):
             jax.lax.dynamic_update_slice_in_dim(past.key, key, at, axis=1),
             jax.lax.dynamic_update_slice_in_dim(past.value, value, at, axis=1),
         )
-        x = self._attended(x, self._seen(query, past, at, is_global))
+        x = x + self._attention_output(self._seen(query, past, at, is_global))
         return x + self._mlp_output(x, mix)[0], past
 
     def _seen(self, query: jax.Array, past: Past, at: jax.Array, is_global: jax.Array | bool) -> jax.Array:
@@ -273,15 +283,22 @@ class Layer(nnx.Module):
         return {"attention": attention, "mlp": mlp, "residual": x + attention + mlp}
 
     def _projected(
-        self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
+        self,
+        x: jax.Array,
+        angles: Angles,
+        adapters: Adapters = adapter_product.NONE,
+        multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return self.attention.projected(self.attention_norm(x) if self.has_pre_norms else x, angles, adapters)
+        normed = self.attention_norm(x) if self.has_pre_norms else x
+        return self.attention.projected(normed, angles, adapters, multiply)
 
-    def _attended(self, x: jax.Array, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
-        return x + self._attention_output(seen, adapters)
-
-    def _attention_output(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
-        added = self.attention.joined(seen, adapters)
+    def _attention_output(
+        self,
+        seen: jax.Array,
+        adapters: Adapters = adapter_product.NONE,
+        multiply: Callable[..., jax.Array] = PLAIN.each,
+    ) -> jax.Array:
+        added = self.attention.joined(seen, adapters, multiply)
         return self.post_attention_norm(added) if self.has_post_norms else added
 
     def _mlp_output(
@@ -289,13 +306,13 @@ class Layer(nnx.Module):
         x: jax.Array,
         dispatch: Callable[..., jax.Array],
         adapters: Adapters = adapter_product.NONE,
-        widen: Callable[..., jax.Array] = product,
+        products: Products = PLAIN,
     ) -> tuple[jax.Array, Routing | None]:
         normed = self.mlp_norm(x) if self.has_pre_norms else x
         if self.has_experts:
             added, routing = self.experts(normed, dispatch, adapters)
         else:
-            added, routing = self.mlp(normed, adapters, widen), None
+            added, routing = self.mlp(normed, adapters, products), None
         return self.post_mlp_norm(added) if self.has_post_norms else added, routing
 
 

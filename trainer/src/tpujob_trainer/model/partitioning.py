@@ -18,9 +18,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.chips import SCATTERED_AT_ONCE
@@ -143,8 +144,48 @@ def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSp
 
     Without the second half the sum of a gradient over devices would be whole on each of them.
     """
+    return _gather(weight, travel(mesh, kept, seen))
+
+
+class Travel(NamedTuple):
+    """Where a weight lies, where a layer sees it, and the way of its gradient back."""
+
+    kept: NamedSharding
+    seen: NamedSharding
+    by_side: NamedSharding | None
+    """Where the gradient lies before it is as the weight is kept; None: it is scattered at once."""
+    makes_rings: bool = False
+    """Whether a product that does not sum over the divided dimension sees the parts."""
+
+    @property
+    def divided(self) -> int:
+        """The dimension along which a weight is gathered."""
+        return next(number for number, axes in enumerate(self.kept.spec) if axes is not None and FSDP in axes)
+
+    def there(self, weight: jax.Array) -> jax.Array:
+        """The weight, or what is made of its parts, as a layer sees it."""
+        held = jax.lax.with_sharding_constraint(weight, self.kept)
+        seen: jax.Array = jax.lax.with_sharding_constraint(held, self.seen)
+        return seen
+
+    def back(self, gradient: jax.Array) -> jax.Array:
+        """The gradient, as the weight is kept."""
+        if self.by_side is None:
+            scattered: jax.Array = jax.lax.with_sharding_constraint(gradient, self.kept)
+            return scattered
+        # As the last dimension, a part narrower than 128 lanes travels between slices padded to these, and the second
+        # scatter is compiled as a sum.
+        at = self.divided
+        turned = jnp.moveaxis(gradient, at, 0)
+        for place in (self.by_side, self.kept):
+            turned = jax.lax.with_sharding_constraint(turned, _with_first(place, at))
+        return jnp.moveaxis(turned, 0, at)
+
+
+def travel(mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec) -> Travel:
+    """Of a weight that is kept so and seen so; in `of_each_replica`, over the devices of the replica."""
     by_side = None if _hidden_axes() else scattered_by_side(mesh, kept)
-    return _gather(weight, lying(mesh, kept), lying(mesh, seen), by_side)
+    return Travel(lying(mesh, kept), lying(mesh, seen), by_side)
 
 
 def scattered_by_side(mesh: Mesh, kept: PartitionSpec) -> NamedSharding | None:
@@ -185,24 +226,23 @@ def line_length(places: Sequence[tuple[int, ...]]) -> int:
     return line if len(places) % line == 0 else 1
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _gather(weight: jax.Array, kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None) -> jax.Array:
-    held: jax.Array = jax.lax.with_sharding_constraint(weight, kept)
-    return jax.lax.with_sharding_constraint(held, seen)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _gather(weight: jax.Array, way: Travel) -> jax.Array:
+    return way.there(weight)
 
 
-def _gather_forward(
-    weight: jax.Array, kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None
-) -> tuple[jax.Array, None]:
-    return _gather(weight, kept, seen, by_side), None
+def _gather_forward(weight: jax.Array, way: Travel) -> tuple[jax.Array, None]:
+    return _gather(weight, way), None
 
 
-def _gather_backward(
-    kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None, _: None, gradient: jax.Array
-) -> tuple[jax.Array]:
-    if by_side is not None:
-        gradient = jax.lax.with_sharding_constraint(gradient, by_side)
-    return (jax.lax.with_sharding_constraint(gradient, kept),)
+def _gather_backward(way: Travel, _: None, gradient: jax.Array) -> tuple[jax.Array]:
+    return (way.back(gradient),)
+
+
+def _with_first(place: NamedSharding, at: int) -> NamedSharding:
+    """Of an array whose dimension `at` has become the first."""
+    spec = (*place.spec,)
+    return NamedSharding(place.mesh, PartitionSpec(spec[at], *spec[:at], *spec[at + 1 :]))
 
 
 _gather.defvjp(_gather_forward, _gather_backward)

@@ -11,7 +11,8 @@ No library does it here: qwix reaches its products for training through patches 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.adapter_product import Adapter, adapter_product
 from tpujob_trainer.model.chips import BY_KIND
+from tpujob_trainer.model.partitioning import Travel
 
 if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization
@@ -31,7 +33,12 @@ _TYPES: dict[str, tuple[Any, float, Any]] = {
 
 
 def product(
-    equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None, adapter: Adapter | None = None
+    equation: str,
+    x: jax.Array,
+    weight: jax.Array,
+    kind: Quantization | None,
+    adapter: Adapter | None = None,
+    way: Travel | None = None,
 ) -> jax.Array:
     """`jnp.einsum` of activations and a weight, and of an adapter beside it.
 
@@ -41,13 +48,25 @@ def product(
         weight: in the type of `x`.
         kind: of the narrow type; None: computed as it comes. The adapter's products are never narrow.
         adapter: is added as x · A · B.
+        way: of a weight that comes as it is kept, to be gathered in the narrow type; None: it is where it is needed.
     """
     if adapter is not None:
-        return product(equation, x, weight, kind) + adapter_product(equation, x, adapter)
+        return product(equation, x, weight, kind, way=way) + adapter_product(equation, x, adapter)
     if kind is None:
         return jnp.einsum(equation, x, weight)
     left, right = equation.split("->")[0].split(",")
-    return _product(x, weight, len(set(left) & set(right)), kind)
+    return _product(x, weight, len(set(left) & set(right)), kind, way)
+
+
+class Products(NamedTuple):
+    """How a layer multiplies by its matrices: functions with the signature of `product`, but for the way."""
+
+    each: Callable[..., jax.Array] = product
+    widen: Callable[..., jax.Array] = product
+    """By gate and up of a feed-forward block."""
+
+
+PLAIN = Products()
 
 
 def require_faster(kind: Quantization | None, device_kind: str) -> None:
@@ -66,36 +85,49 @@ def require_faster(kind: Quantization | None, device_kind: str) -> None:
     )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _product(x: jax.Array, weight: jax.Array, summed: int, kind: str) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _product(x: jax.Array, weight: jax.Array, summed: int, kind: str, way: Travel | None) -> jax.Array:
     rows = tuple(range(x.ndim - summed, x.ndim))
-    return _narrow_product(x, weight, rows, tuple(range(summed)), kind)
+    return _narrow_product(x, weight, rows, tuple(range(summed)), kind, way)
 
 
-def _forward(x: jax.Array, weight: jax.Array, summed: int, kind: str) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _product(x, weight, summed, kind), (x, weight)
+def _forward(
+    x: jax.Array, weight: jax.Array, summed: int, kind: str, way: Travel | None
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _product(x, weight, summed, kind, way), (x, weight)
 
 
 def _backward(
-    summed: int, kind: str, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+    summed: int, kind: str, way: Travel | None, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, weight = kept
     outputs = weight.ndim - summed
     last = tuple(range(gradient.ndim - outputs, gradient.ndim))
-    of_x = _narrow_product(gradient, weight, last, tuple(range(summed, weight.ndim)), kind)
+    of_x = _narrow_product(gradient, weight, last, tuple(range(summed, weight.ndim)), kind, way)
     tokens = tuple(range(x.ndim - summed))
-    return of_x, jax.lax.dot_general(x, gradient, ((tokens, tokens), ((), ())))
+    of_weight = jax.lax.dot_general(x, gradient, ((tokens, tokens), ((), ())))
+    return of_x, of_weight if way is None else way.back(of_weight)
 
 
 _product.defvjp(_forward, _backward)
 
 
 def _narrow_product(
-    left: jax.Array, right: jax.Array, of_left: tuple[int, ...], of_right: tuple[int, ...], kind: str
+    left: jax.Array,
+    right: jax.Array,
+    of_left: tuple[int, ...],
+    of_right: tuple[int, ...],
+    kind: str,
+    way: Travel | None,
 ) -> jax.Array:
     """The sum over these dimensions, which are the last of the left side."""
     narrow_left, left_scale = _narrowed(left, of_left, kind)
     narrow_right, right_scale = _narrowed(right, of_right, kind)
+    if way is not None and way.makes_rings and way.divided not in of_right:
+        # Each part makes columns of its own: no sums are read and written again for each.
+        narrow_right = jax.lax.with_sharding_constraint(narrow_right, way.kept)
+    elif way is not None:
+        narrow_right = way.there(narrow_right)
     sums = jax.lax.dot_general(
         narrow_left, narrow_right, ((of_left, of_right), ((), ())), preferred_element_type=_TYPES[kind][2]
     )

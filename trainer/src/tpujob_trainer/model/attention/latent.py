@@ -6,6 +6,8 @@ D embed, N heads, H head width, V width of the values, R ranks of the latents, T
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -15,7 +17,7 @@ from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.attention.rotary import Angles, pairs_apart, rotate
 from tpujob_trainer.model.initial import INIT_STD, residual_std, weight
 from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.quantized import product
+from tpujob_trainer.model.quantized import PLAIN
 from tpujob_trainer.model.shape import ModelShape
 
 LATENT_EPS = 1e-6
@@ -50,15 +52,19 @@ class LatentAttention(nnx.Module):
         self.out = weight(rngs, residual_std(shape), heads=heads, head_dim=latent.value_dim, embed=embed)
 
     def projected(
-        self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
+        self,
+        x: jax.Array,
+        angles: Angles,
+        adapters: Adapters = adapter_product.NONE,
+        multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries and keys `[B, S, N, H]` and values `[B, S, N, V]` of the residual stream `x` `[B, S, D]`."""
         adapter = adapters.get("query")
         if self.has_query_rank:
             narrow = self.query_norm(jnp.einsum("BSD,DR->BSR", x, self.query_down[...]))
-            query = product("BSR,RNH->BSNH", narrow, self.query[...], None, adapter)
+            query = multiply("BSR,RNH->BSNH", narrow, self.query[...], None, adapter)
         else:
-            query = product("BSD,DNH->BSNH", x, self.query[...], None, adapter)
+            query = multiply("BSD,DNH->BSNH", x, self.query[...], None, adapter)
         plain, turned = jnp.split(query, [self.plain_dim], axis=-1)
         query = jnp.concatenate([plain, self._rotated(turned, angles)], axis=-1)
         latent = self.key_value_norm(jnp.einsum("BSD,DR->BSR", x, self.key_value_down[...]))
@@ -68,9 +74,14 @@ class LatentAttention(nnx.Module):
         everywhere = jnp.broadcast_to(turned, (*plain.shape[:3], turned.shape[-1]))
         return query, jnp.concatenate([plain, everywhere], axis=-1), value
 
-    def joined(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
+    def joined(
+        self,
+        seen: jax.Array,
+        adapters: Adapters = adapter_product.NONE,
+        multiply: Callable[..., jax.Array] = PLAIN.each,
+    ) -> jax.Array:
         """What is added to the residual stream, from what the heads saw `[B, S, N, V]`."""
-        return product("BSNV,NVD->BSD", seen, self.out[...], None, adapters.get("out"))
+        return multiply("BSNV,NVD->BSD", seen, self.out[...], None, adapters.get("out"))
 
     def _rotated(self, x: jax.Array, angles: Angles) -> jax.Array:
         # Queries and keys are rearranged alike, which leaves their products as they are.

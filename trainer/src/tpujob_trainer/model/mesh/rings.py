@@ -42,6 +42,19 @@ def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | Cu
     )
 
 
+def narrow_rings(mesh: Mesh, shape: ModelShape) -> bool:
+    """Whether products in a narrow type see divided matrices, where each part makes columns of its own.
+
+    Such a ring reads the left side once for each part: two operations for each of its bytes and each column.
+    """
+    chip = BY_KIND.get(mesh.devices.flat[0].device_kind)
+    if chip is None or shape.quantization is None or not scatters_beside(chip, mesh.shape):
+        return False
+    columns = shape.embed_dim / mesh.shape[FSDP]
+    rate = chip.narrow_rates.get(shape.quantization, 1.0)
+    return columns.is_integer() and 2 * columns >= BALANCE * rate * chip.operations_per_byte
+
+
 def scatters_beside(chip: Chip, sizes: Mapping[str, int]) -> bool:
     """Whether gradients are scattered by rings of the products that they come from: seen on v5e, v5p and v6e."""
     is_alone = all(size == 1 for axis, size in sizes.items() if axis != FSDP)
