@@ -75,7 +75,7 @@ def _row(name: str, ours: Figures, theirs: Figures) -> str:
     def pair(mine: float, other: float, unit: float, digits: int = 1) -> str:
         return f"{mine / unit:.{digits}f} / {other / unit:.{digits}f}" if mine or other else "-"
 
-    lost = [f"{what} {ratio:.3g}" for what, ratio in _lost(ours, theirs) if ratio > 1.005]
+    lost = [f"{what} {ratio:.{0 if ratio >= 10 else 2}f}" for what, ratio in _lost(ours, theirs) if ratio > 1.005]
     cells = [
         ", ".join(lost) or "nothing",
         pair(ours.peak_bytes, theirs.peak_bytes, 1e9),

@@ -29,7 +29,7 @@ class Members(LineServer):
 
 @pytest.fixture
 def members() -> Iterator[Members]:
-    made = Members(ports.listen("127.0.0.1", 0))
+    made = Members(ports.listener("127.0.0.1", 0))
     yield made
     made.close()
 

@@ -86,13 +86,13 @@ def test_storage_whose_answers_are_cut_costs_a_run_nothing(tmp_path: Path) -> No
         progress = Progress(
             tmp_path / "metrics",
             maxtext.facts,
-            steps=None,
             checkpoints="gs://bucket/run/checkpoints",
             about={},
             environ={"STORAGE_EMULATOR_HOST": server.host},
+            port=0,
         )
         progress.start()
-        left = progress.close("finished")
+        left = progress.finish(0)
     _, report = split_final_report(left)
     assert report is not None
     assert json.loads(report)["phase"] == "finished"

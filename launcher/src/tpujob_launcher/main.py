@@ -35,8 +35,7 @@ from tpujob_contract.environment import (
 from tpujob_contract.exit_codes import ExitCode, of_replaced_pod
 from tpujob_contract.reports.termination_message import failure_line, program_code_line
 from tpujob_launcher.attempts.attempts import Container
-from tpujob_launcher.child.outcome import ExitResult, exit_code_of, last_words
-from tpujob_launcher.child.refused import Refused
+from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
@@ -78,7 +77,9 @@ def launch(
             process = _process(environ)
             wait_for_tpu(environ, process, tpu, signals)
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
-            access = _look_at_tpu(environ, tpu)
+            access = tpu_access.look(tpu) if wants_whole_tpu(environ) else None
+            if access is not None:
+                logger.info("%s", access)
             environ = _with_code(environ, Path(scratch), command)
             with _meet(environ, process, Path(scratch)) as peers:
                 container = Container(command, environ, process, signals, Path(scratch), message, peers, tpu)
@@ -149,14 +150,6 @@ def _with_code(environ: Mapping[str, str], scratch: Path, command: Sequence[str]
     for line in lines:
         logger.info("%s", line)
     return {**environ, **variables}
-
-
-def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_access.TpuAccess]:
-    """Who may open the chips, logged; None where there are none, or none are wanted."""
-    access = tpu_access.look(tpu) if wants_whole_tpu(environ) else None
-    if access is not None:
-        logger.info("%s", access)
-    return access
 
 
 def _who(process: Process) -> str:

@@ -61,7 +61,7 @@ def test_one_that_speaks_otherwise_is_named_to_all_programs_at_the_rendezvous(
     assert told["refused"] == {"attempt": 0, "error": "ConfigurationError", "message": OF_ANOTHER}
     assert server.standing.refused == told["refused"]
     assert [record.message for record in caplog.records] == [OF_ANOTHER]
-    assert (server.standing.over, server.has_to_end) == (None, False), "programs that do not speak go on"
+    assert (server.standing.over, server.standing.has_to_end) == (None, False), "programs that do not speak go on"
 
 
 @pytest.mark.parametrize("changes", [{"job": "team-a/other"}, {"attempt": 7}, {"processes": 3}, {"process": 2}])

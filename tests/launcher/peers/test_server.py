@@ -16,7 +16,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED, is_unreachable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher import main
-from tpujob_launcher.child.refused import Refused
+from tpujob_launcher.child.outcome import ExitResult, Refused
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import RETRY_SECONDS, Client
@@ -123,7 +123,7 @@ def test_a_launcher_that_comes_back_once_it_was_named_as_lost_starts_again_with_
         else:
             replacing._watch._heard_at[1] -= HEARTBEAT_SECONDS
         replacing.step()
-        assert replacing.has_to_end
+        assert replacing.standing.has_to_end
     with socket.create_connection(address(replacing)) as launcher:
         launcher.sendall(hello)
         wait_for("the launcher", lambda: has_member(replacing))
@@ -151,7 +151,7 @@ def test_who_leaves_in_order_is_not_missed(code: int) -> None:
     """Others may save for longer, or finish later."""
     server = Server(member(0, TPUJOB_IN_PLACE="0"), port=0)
     client = connected(server)
-    announce_end(client, code=code, at=1.0, line="", stopped_at=None, was_told=False)
+    announce_end(client, ExitResult(code, stopped_at=1.0), "")
     client.close()
     wait_for("its end", lambda: not has_member(server))
     assert server._watch.look(time.monotonic() + BACK_SECONDS, 0.0) == []
@@ -255,12 +255,12 @@ def test_a_network_that_is_cut_has_the_time_to_be_back_that_a_program_would_wait
     server.drop(line)
     client._lose_connection(is_silent=line.is_silent)
     client._notice_loss(now + BACK_SECONDS + 1)
-    assert client.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
+    assert client.standing.has_to_end == bool(server._watch.look(now + BACK_SECONDS + 1, 0.0)) == is_lost
     client._notice_loss(now + limit - 1)
-    assert client.has_to_end == is_lost
+    assert client.standing.has_to_end == is_lost
     assert not server._watch.look(now + limit - 1, 0.0)
     client._notice_loss(now + limit + 1)
-    assert client.has_to_end
+    assert client.standing.has_to_end
     assert is_lost or server._watch.look(now + limit + 1, 0.0)
     client.close()
     server.close()
@@ -312,7 +312,7 @@ def test_a_launcher_that_took_launcher_0_for_lost_does_not_wait_for_its_word(is_
     client._lose_connection()
     client.start()
     client._notice_loss(time.monotonic() + BACK_SECONDS)
-    assert client.has_to_end
+    assert client.standing.has_to_end
     if is_replaced:
         wait_for("it to come again", lambda: have_stepped(client) and have_stepped(server) and client.welcomes > before)
         assert have_stepped(server, client, server)

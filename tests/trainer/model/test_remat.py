@@ -57,6 +57,20 @@ def test_offloaded_values_go_to_the_host_by_name(names: tuple[Any, ...], arrays:
 
 
 @pytest.mark.parametrize(
+    ("remat", "again"),
+    [
+        pytest.param("full", 2, id="gate and up; nothing needs what down makes"),
+        pytest.param("dots", 0, id="products are kept"),
+        pytest.param("none", 0, id="all is kept"),
+    ],
+)
+def test_products_of_experts_that_are_computed_again(remat: Any, again: int) -> None:
+    found, weights = gradient(dataclasses.replace(SHAPE, experts=4, experts_per_token=2, remat=remat))
+    products = re.findall(r"= ragged_dot_general\[", str(jax.make_jaxpr(found)(weights)))
+    assert len(products) == 3 + again + 6, "forward, again, and for both gradients of each"
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"remat": "dots", "remat_save": ("mlp",)}, r"rematSave: .* remat: full only, and remat is dots"),

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import http
 import logging
 import resource
@@ -20,10 +19,10 @@ import threading
 import time
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from tpujob_contract.connections import ports
+
 logger = logging.getLogger(__name__)
 
-EVERY_ADDRESS = ""
-"""All interfaces, of IPv6 as well where the machine has it."""
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 128
 MOST_HEAD_BYTES = 16 << 10
@@ -86,7 +85,7 @@ class HttpServer:
 
         Args:
             handler: Answers a request, in a moment.
-            host: Address of IPv4 to listen on, or EVERY_ADDRESS.
+            host: Address to listen on, or `ports.EVERY_ADDRESS`.
             port: 0 takes a free one.
             request_seconds: From the connection to the last byte of the answer.
             most_connections: At once.
@@ -97,7 +96,7 @@ class HttpServer:
         self._handler = handler
         self._request_seconds = request_seconds
         self._most = min(most_connections, _affordable())
-        self._listener = _listening(host, port)
+        self._listener = ports.listener(host, port, backlog=_BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -215,16 +214,6 @@ class HttpServer:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection.socket)
         connection.socket.close()
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    if host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
-        try:
-            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is switched off on this machine
-                raise
-    return socket.create_server((host, port), backlog=_BACKLOG)
 
 
 def _affordable() -> int:

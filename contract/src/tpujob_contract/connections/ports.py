@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import socket
-from typing import Optional
 
 COORDINATOR = 8476
 """JAX coordination service, served by process 0. Explicit, since JAX has changed its own default before."""
@@ -16,30 +16,31 @@ REPORT = 9432
 LAUNCHER = 8475
 """Launcher 0, where all launchers of a job of several processes meet."""
 
+EVERY_ADDRESS = ""
+"""All interfaces, of IPv6 as well where the machine has it."""
 
-def bind_host(coordinator_host: str) -> Optional[str]:
-    """Where process 0 listens: on the loopback address when the coordinator's is one, else everywhere (None)."""
+
+def bind_host(coordinator_host: str) -> str:
+    """Where process 0 listens: on the loopback address when the coordinator's is one, else on EVERY_ADDRESS."""
     if coordinator_host == "localhost":
         return "127.0.0.1"
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(coordinator_host).is_loopback:
             return coordinator_host
-    return None
+    return EVERY_ADDRESS
 
 
-def listen(coordinator_host: str, port: int, *, backlog: int = 4096) -> socket.socket:
-    """A listener of process 0, in both families of addresses where it listens everywhere.
-
-    Args:
-        coordinator_host: As all processes know it.
-        port: 0 for any.
-        backlog: Connections that wait to be accepted.
+def listener(host: str, port: int, *, backlog: int = 4096) -> socket.socket:
+    """A listener on an address, or on EVERY_ADDRESS; port 0 is any free one.
 
     Raises:
         OSError: The port cannot be had.
     """
-    bound = bind_host(coordinator_host)
-    if bound is None and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
-    family = socket.AF_INET6 if ":" in coordinator_host else socket.AF_INET
-    return socket.create_server((bound or "", port), family=family, backlog=backlog)
+    if host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is switched off on this machine
+                raise
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=backlog)

@@ -14,15 +14,14 @@ from tpujob_contract import environment as names
 from tpujob_contract.environment import DistributedProcess, Process, read_environment
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_launcher.attempts.environment import child_environment
-from tpujob_launcher.child.outcome import ExitResult, exit_code_of, last_words
+from tpujob_launcher.attempts.supervisor import run
+from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
 from tpujob_launcher.child.program_end import ProgramEnds
-from tpujob_launcher.child.refused import Refused
 from tpujob_launcher.child.signals import SignalQueue
-from tpujob_launcher.child.supervisor import run
 from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between
 from tpujob_launcher.peers.peers import Peers
-from tpujob_launcher.reports.reporting import Reporting
+from tpujob_launcher.reports.progress import Progress
 from tpujob_launcher.reports.termination_message import TerminationMessage
 from tpujob_launcher.tpu.holders import TpuFiles
 from tpujob_launcher.tpu.waiting import wait_for_tpu
@@ -55,23 +54,20 @@ class Container:
         Raises:
             Refused: an attempt does not start.
         """
-        attempt = self._join() if self.peers is not None and self.peers.standing.attempt < 0 else 0
+        peers = self.peers
+        attempt = self._join(peers) if peers is not None and peers.standing.attempt < 0 else 0
         while True:
             result, report = self._run(attempt)
-            if self.peers is None:
-                return result, report
-            following = next_attempt(self.peers, self.signals, exit_code_of(result)[0])
-            if following is None:
+            following = next_attempt(peers, self.signals, exit_code_of(result)[0]) if peers is not None else None
+            if peers is None or following is None:
                 return result, report
             said = "\n".join([self.message.text, *report])
-            self._begin(following, said=said, printed=last_words(result).decode(errors="replace"))
-            wait_for_tpu(self.environ, self.process, self.tpu, self.signals, self.peers.step)
+            self._begin(peers, following, said=said, printed=last_words(result).decode(errors="replace"))
+            wait_for_tpu(self.environ, self.process, self.tpu, self.signals, peers.step)
             attempt = following
 
-    def _join(self) -> int:
+    def _join(self, peers: Peers) -> int:
         """The attempt in which the program of a replaced pod starts."""
-        peers = self.peers
-        assert peers is not None
         attempt = join(peers, self.signals)
         if attempt is None:
             self.message.last_line = peers.history.line
@@ -79,16 +75,15 @@ class Container:
                 raise Refused(ExitCode.STOPPED, "told to stop before the other launchers let the program start")
             why = peers.standing.over or "launcher 0 does not answer"
             raise Refused(ExitCode.NO_ATTEMPT_LEFT, f"this pod has come to no attempt of the others: {why}")
-        self._begin(attempt)
+        self._begin(peers, attempt)
         return attempt
 
-    def _begin(self, attempt: int, *, said: str = "", printed: str = "") -> None:
+    def _begin(self, peers: Peers, attempt: int, *, said: str = "", printed: str = "") -> None:
         """Notes how the attempt before ended, and that another one begins."""
-        assert self.peers is not None
-        self.peers.history.add(self.peers.standing.end, message=said, output=printed, now=time.time())
+        peers.history.add(peers.standing.end, message=said, output=printed, now=time.time())
         self.message.clear()
-        self.message.last_line = self.peers.history.line
-        self.peers.begin(attempt)
+        self.message.last_line = peers.history.line
+        peers.begin(attempt)
 
     def _run(self, attempt: int) -> Tuple[ExitResult, List[str]]:
         """How the command ended in an attempt, and the lines that report its progress."""
@@ -98,20 +93,24 @@ class Container:
         folder.mkdir()
         metrics_file = folder / "metrics.jsonl"
         environ = child_environment(environ, process, self.command, str(metrics_file))
-        reporting = frameworks.reporting(process, environ, self.command, metrics_file)
+        progress = frameworks.progress(process, environ, self.command, metrics_file)
         with ExitStack() as stack:
             ends = _listen(folder, stack)
             try:
                 result = run(
                     self.command,
-                    {**environ, **(ends.variables(environ) if ends else {}), **(peers.variables if peers else {})},
+                    {
+                        **environ,
+                        **(ends.variables(environ) if ends else {}),
+                        **(peers.program.variables if peers else {}),
+                    },
                     self.signals,
                     grace_seconds=process.grace_seconds,
                     keep_output=self.message.is_wanted,
-                    on_start=lambda child: _start_all(reporting, peers, child),
+                    on_start=lambda child: _start_all(progress, peers, child),
                     ends=ends,
                     exit_seconds=FAILED_EXIT_SECONDS if has_peers(process) else None,
-                    others=peers,
+                    peers=peers,
                     silence_seconds=process.silence_seconds,
                     on_end=self._announce_end,
                     on_late_stop=self._stop_late,
@@ -121,7 +120,7 @@ class Container:
                     raise
                 reason = f"command {self.command[0]!r} cannot be started: {error.strerror}"
                 raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(self.command[0])}") from error
-        return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+        return result, [progress.finish(exit_code_of(result)[0])] if progress else []
 
     def _environment(self, attempt: int) -> Mapping[str, str]:
         """What an attempt but the first is told of those before."""
@@ -136,18 +135,8 @@ class Container:
 
     def _announce_end(self, result: ExitResult) -> None:
         """Tells the other launchers how the program of this one has ended."""
-        if self.peers is None:
-            return
-        failure = result.failure
-        announce_end(
-            self.peers,
-            code=exit_code_of(result)[0],
-            # Not when its process was gone: a peer may have noticed that before.
-            at=failure.at if failure else result.stopped_at,
-            line=self.message.first_line or (failure.error if failure else ""),
-            stopped_at=None if result.stop_signal is None else result.stopped_at,
-            was_told=result.was_told,
-        )
+        if self.peers is not None:
+            announce_end(self.peers, result, self.message.first_line)
 
     def _stop_late(self, number: int) -> None:
         """The container was asked to stop, by this signal, once the end of the program was announced."""
@@ -161,9 +150,9 @@ def has_peers(process: Process) -> bool:
     return isinstance(process, DistributedProcess) and process.num_processes > 1
 
 
-def _start_all(reporting: Optional[Reporting], peers: Optional[Peers], child: int) -> None:
-    if reporting is not None:
-        reporting.start()
+def _start_all(progress: Optional[Progress], peers: Optional[Peers], child: int) -> None:
+    if progress is not None:
+        progress.start()
     if peers is not None:
         peers.started(child)
 

@@ -33,6 +33,14 @@ class ExitResult:
     """Exit code and words of a program that ends because of another host's; None: no other has failed before."""
 
 
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """The command is not started: the exit code of the container, and why."""
+
+    def __init__(self, exit_code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
 def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     """The exit code of the container, and diagnostics, for a program that has ended."""
     diagnostics = list(result.diagnostics)

@@ -71,12 +71,7 @@ class Output:
             self._threads.append(thread)
 
     def finish(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> bool:
-        """Waits until everything is passed on; False when a reader of ours took longer than that.
-
-        Args:
-            seconds: How long it waits at most.
-            meanwhile: Called again and again.
-        """
+        """Waits until everything is passed on, calling `meanwhile`; False when a reader of ours took longer."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < deadline:

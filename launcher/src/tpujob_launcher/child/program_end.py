@@ -48,10 +48,7 @@ class ProgramEnds:
     """Receives the reports of a program's hook; `variables` is how the program finds it."""
 
     def __init__(self, folder: Path) -> None:
-        """Writes the hook into the folder and opens the socket there.
-
-        Args:
-            folder: An empty folder of this launcher; stays as long as the program runs.
+        """Writes the hook into an empty folder, which stays as long as the program runs, and opens the socket there.
 
         Raises:
             OSError: A socket cannot be there: its path is too long, or the file system has none.

@@ -7,15 +7,10 @@ import os
 import select
 import signal
 from types import FrameType, TracebackType
-from typing import Any, Dict, List, Optional, Protocol, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Type
 
-
-class Readable(Protocol):
-    """What `poll` can wait for."""
-
-    def fileno(self) -> int:
-        """Its descriptor."""
-
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 """Signals that ask a program to end: Kubernetes and eviction, Ctrl-C, an image's STOPSIGNAL, a closed terminal."""
@@ -29,9 +24,8 @@ class SignalQueue:
     def __init__(self, *, ends_process: bool = False) -> None:
         """Receives nothing yet.
 
-        Args:
-            ends_process: Whether the process ends right afterwards: a stop signal that comes too late is ignored, or it
-                would take the place of the exit code.
+        Of a process that ends right afterwards, a stop signal that comes too late would take the place of the exit
+        code, and is ignored.
         """
         self._ends_process = ends_process
         self._previous: Dict[int, Any] = {}
@@ -58,12 +52,10 @@ class SignalQueue:
         os.close(self._reader)
         os.close(self._writer)
 
-    def wait(self, seconds: Optional[float], *others: Readable) -> List[int]:
+    def wait(self, seconds: Optional[float], *others: HasFileno) -> List[int]:
         """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever.
 
-        Args:
-            seconds: How long to wait.
-            others: What ends the wait, too, by becoming readable.
+        Others end the wait, too, by becoming readable.
         """
         # Not `select`, which refuses descriptors from 1024 on: launcher 0 has one for each host.
         sources = select.poll()

@@ -43,10 +43,7 @@ class CodeRefused(Exception):  # noqa: N818 - an answer, not a fault
 def unpack(archive: Path, folder: Path, *, field: str = "spec.code.archive") -> int:
     """Unpacks a .tar.gz into an empty folder, files read-only; returns the number of files.
 
-    Args:
-        archive: The file.
-        folder: Where its files go.
-        field: What a refusal names.
+    A refusal names the field.
 
     Raises:
         CodeRefused: an entry leads out of the folder, is neither file, folder nor link, or there is too much; each is

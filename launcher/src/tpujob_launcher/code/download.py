@@ -62,7 +62,7 @@ def download(
 
     def ask() -> str:
         try:
-            with _opened(archive, environ, token or (lambda: machine_token(environ))) as source:
+            with _opened_archive(archive, environ, token or (lambda: machine_token(environ))) as source:
                 return _copy(source, target, archive)
         except urllib.error.HTTPError as error:
             error.close()
@@ -100,18 +100,20 @@ def machine_token(environ: Mapping[str, str]) -> Optional[str]:
         return None
 
 
-def _opened(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:
+def _opened_archive(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:
     if not storage_address.is_bucket(archive):
         return _opened_file(archive)
     emulator = environ.get(EMULATOR)
     access = None if emulator else token()
-    headers = {"Authorization": f"Bearer {access}"} if access else {}
-    url = object_url(archive, emulator) + "?alt=media"
-    opened: IO[bytes] = urllib.request.urlopen(  # noqa: S310 - http or https, by object_url
-        urllib.request.Request(url, headers=headers),  # noqa: S310
-        timeout=TIMEOUT_SECONDS,
-    )
-    return opened
+    return opened(object_url(archive, emulator) + "?alt=media", access, TIMEOUT_SECONDS)
+
+
+def opened(url: str, token: Optional[str], timeout_seconds: float) -> IO[bytes]:
+    """The answer of the JSON API at an address below `endpoint`; None: without a token."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, by `endpoint`
+    answer: IO[bytes] = urllib.request.urlopen(request, timeout=timeout_seconds)  # noqa: S310
+    return answer
 
 
 def object_url(archive: str, emulator: Optional[str] = None) -> str:

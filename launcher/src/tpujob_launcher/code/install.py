@@ -68,13 +68,7 @@ def emptied(folder: Path) -> None:
 def as_program(install_files: Callable[[], int], source: str, folder: Path) -> int:
     """Installs, reports the result on standard error, and returns the exit code of an init container.
 
-    Args:
-        install_files: puts the files into the folder, and returns their number.
-        source: the archive or the commit, as people call it.
-        folder: where they are put.
-
-    Returns:
-        0; 77 or 78 for what another try would not change; 1 for storage or a server out of reach.
+    That is 0, 77 or 78 for what another try would not change, or 1 for storage or a server out of reach.
     """
     try:
         count = install_files()

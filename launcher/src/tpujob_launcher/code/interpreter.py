@@ -15,12 +15,7 @@ TELL = "import sys; print('\\n'.join(sys.path))"
 
 
 def search_path(command: Sequence[str], environ: Mapping[str, str]) -> List[str]:
-    """Where the Python of a command looks for packages; that of the launcher where the command is no Python program.
-
-    Args:
-        command: Program and arguments.
-        environ: In which it starts.
-    """
+    """Where the Python of a command looks for packages; that of the launcher where the command is no Python program."""
     python = python_of(command, environ)
     found = list(sys.path)
     if python is not None and python != sys.executable:
@@ -42,7 +37,7 @@ def search_path(command: Sequence[str], environ: Mapping[str, str]) -> List[str]
 
 def python_of(command: Sequence[str], environ: Mapping[str, str]) -> Optional[str]:
     """The interpreter of `python3 train.py`, or that of a script by its first line; None for other programs."""
-    program = _found(command[0], environ) if command else None
+    program = shutil.which(command[0], path=environ.get("PATH")) if command else None
     if program is None or _is_python(program):
         return program
     try:
@@ -52,11 +47,7 @@ def python_of(command: Sequence[str], environ: Mapping[str, str]) -> Optional[st
         return None
     words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
     named = [word for word in words if _is_python(word)]
-    return _found(named[0], environ) if named else None
-
-
-def _found(program: str, environ: Mapping[str, str]) -> Optional[str]:
-    return shutil.which(program, path=environ.get("PATH"))
+    return shutil.which(named[0], path=environ.get("PATH")) if named else None
 
 
 def _is_python(program: str) -> bool:

@@ -131,25 +131,23 @@ def _pip_for(python: str, environ: Mapping[str, str]) -> List[str]:
     """
     has_pip, base = _looked_at(python, environ)
     if has_pip:
-        return [*_alone(python), "-m", "pip"]
+        return [python, _ALONE, "-m", "pip"]
     for other in (Path(base, "bin", name) for name in ("python3", "python")):
         if base and other.exists() and _looked_at(str(other), environ)[0]:
-            return [*_alone(str(other)), "-m", "pip", "--python", python]
+            return [str(other), _ALONE, "-m", "pip", "--python", python]
     raise CodeRefused(f"{FIELD}: {python} has no pip; install it in the image, or leave packages out")
 
 
-def _alone(python: str) -> List[str]:
-    """Without PYTHONPATH and the current folder, where the job's own modules may be called as those of pip are."""
-    return [python, "-I"]
-
-
+_ALONE = "-I"
+"""Without PYTHONPATH and the current folder, where the job's own modules may be called as those of pip are."""
 _WHERE = "import importlib.util, sys; print(importlib.util.find_spec('pip') is not None, sys.base_prefix)"
 
 
 def _looked_at(python: str, environ: Mapping[str, str]) -> Tuple[bool, str]:
     """Whether a Python has pip, and where the one is that it was made of."""
-    command = [*_alone(python), "-c", _WHERE]
-    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, _ALONE, "-c", _WHERE], env=dict(environ), capture_output=True, text=True, check=False
+    )
     has_pip, _, base = done.stdout.strip().partition(" ")
     return has_pip == "True", base
 

@@ -31,12 +31,7 @@ def times_of(environ: Mapping[str, str]) -> int:
 
 
 def asked(ask: Callable[[], Answer], times: int, *, pause_seconds: float = 1.0) -> Answer:  # noqa: UP047 - Python 3.9
-    """What `ask` returns, at most so many times.
-
-    Args:
-        ask: asks once.
-        times: at least 1.
-        pause_seconds: before the second time; doubles with each further one, up to `LONGEST_PAUSE_SECONDS`.
+    """What `ask` returns, at most so many times; pauses double from one to the next, up to `LONGEST_PAUSE_SECONDS`.
 
     Raises:
         OSError: `ask` raised `Unanswered` every time.

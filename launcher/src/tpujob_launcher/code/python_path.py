@@ -51,11 +51,8 @@ def _of_code(
     if (folder / SOURCES).is_dir():
         entries.insert(0, str(folder / SOURCES))
     if (folder / PATCHES).is_dir():
-        lines += [f"patch {line}" for line in apply_patches(folder / PATCHES, scratch, _search_path(environ, command))]
+        # Where packages are installed, without what was started: an archive, the current folder.
+        places = [entry for entry in interpreter.search_path(command, environ) if entry != environ[environment.CODE]]
+        lines += [f"patch {line}" for line in apply_patches(folder / PATCHES, scratch, places)]
         entries.insert(0, str(scratch))
     return entries, lines
-
-
-def _search_path(environ: Mapping[str, str], command: Sequence[str]) -> List[str]:
-    """Where packages are installed, without what was started (an archive, the current folder)."""
-    return [entry for entry in interpreter.search_path(command, environ) if entry != environ[environment.CODE]]

@@ -55,12 +55,7 @@ def variables(
 
 
 def checkpoint_folder(environ: Mapping[str, str], command: Sequence[str]) -> Optional[str]:
-    """Where the steps are saved; None where neither command nor environment say it.
-
-    Args:
-        environ: With the variables of `variables`.
-        command: Program and arguments.
-    """
+    """Where the steps are saved; None where neither command nor environment, with `variables` in it, say it."""
     base = setting("base_output_directory", environ, command)
     run_name = setting("run_name", environ, command)
     return f"{base.rstrip('/')}/{run_name}/checkpoints" if base and run_name else None

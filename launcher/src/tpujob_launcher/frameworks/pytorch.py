@@ -15,12 +15,7 @@ from tpujob_contract.environment import DistributedProcess
 
 
 def variables(process: DistributedProcess, environ: Mapping[str, str]) -> Dict[str, str]:
-    """The environment that PyTorch wants.
-
-    Args:
-        process: The place of this process.
-        environ: What the command is given otherwise; its own settings win where a job can have one value for all hosts.
-    """
+    """The environment that PyTorch wants; what `environ` sets wins where a job can have one value for all hosts."""
     host, _, port = process.coordinator.rpartition(":")
     rank, world_size = str(process.process_id), str(process.num_processes)
     # Nothing else listens on the coordinator's port: it belongs to JAX.

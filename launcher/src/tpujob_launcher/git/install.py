@@ -22,12 +22,7 @@ def install_commit(
 ) -> int:
     """Puts the files of a commit into a folder; returns their number, 0 when they are there already.
 
-    Args:
-        repository: https://HOST/PATH, or file:///PATH.
-        commit: Its id, 40 hexadecimal digits.
-        folder: What lies there is removed.
-        times: How often a server is asked that fails.
-        pause_seconds: Before it is asked again; doubles with each further time.
+    Repository, commit, times and pauses are as `objects_of` takes them.
 
     Raises:
         CodeRefused: the commit cannot be used; says why.

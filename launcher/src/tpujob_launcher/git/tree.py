@@ -13,9 +13,9 @@ import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from dulwich.errors import ObjectFormatException
+from dulwich.object_store import BaseObjectStore
 from dulwich.objects import Commit, ObjectID, ShaFile, Tree
 
 from tpujob_contract import ExitCode
@@ -26,14 +26,7 @@ _SUBMODULE = 0o160000
 _PROGRAM, _FILE = 0o755, 0o644
 
 
-class Objects(Protocol):
-    """Objects by their ids; those of dulwich are."""
-
-    def get_raw(self, name: ObjectID) -> tuple[int, bytes]:
-        """Number of the type, and content."""
-
-
-def write_archive(objects: Objects, commit: str, target: Path) -> None:
+def write_archive(objects: BaseObjectStore, commit: str, target: Path) -> None:
     """Writes the files of a commit to `target`, as a .tar.gz; names are not looked at, `unpack` does it.
 
     Raises:
@@ -57,7 +50,7 @@ def write_archive(objects: Objects, commit: str, target: Path) -> None:
             _add(tar, name, mode, content)
 
 
-def _files(objects: Objects, root: ObjectID) -> Iterator[tuple[str, int, bytes]]:
+def _files(objects: BaseObjectStore, root: ObjectID) -> Iterator[tuple[str, int, bytes]]:
     """Path, mode and content of each file and link."""
     waiting, count = [("", root)], 0
     while waiting:
@@ -81,7 +74,7 @@ def _files(objects: Objects, root: ObjectID) -> Iterator[tuple[str, int, bytes]]
                 yield name, entry.mode, _checked(objects, entry.sha, name).as_raw_string()
 
 
-def _checked(objects: Objects, sha: ObjectID | bytes, what: str) -> ShaFile:
+def _checked(objects: BaseObjectStore, sha: ObjectID | bytes, what: str) -> ShaFile:
     """An object whose content matches the requested id."""
     try:
         kind, content = objects.get_raw(ObjectID(sha))

@@ -9,27 +9,15 @@ import selectors
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import List, Mapping, Optional
 
 from tpujob_contract.connections.line_server import MAX_LINE_BYTES, is_unreachable, keep_alive
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import (
-    BEAT,
-    BYE,
-    END,
-    ENDED,
-    FAILED,
-    HERE,
-    REFUSED,
-    STATE,
-    WELCOME,
-    Message,
-    Standpoint,
-)
+from tpujob_launcher.peers.messages import FAILED, Message, Standpoint
 from tpujob_launcher.peers.peers import SILENT, Peers
-from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.verdict import lost
 from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, named_after_seconds
 
@@ -43,18 +31,9 @@ RETRY_SECONDS = 1.0
 class Client(Peers):
     """Launcher 0, seen from another launcher."""
 
-    def __init__(
-        self, process: DistributedProcess, host: str, port: int, program: Optional[ProgramLine] = None
-    ) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            process: This launcher's.
-            host: Of launcher 0.
-            port: Of launcher 0.
-            program: Where its program may speak.
-        """
-        super().__init__(process, program)
+    def __init__(self, process: DistributedProcess, host: str, port: int, folder: Optional[Path] = None) -> None:
+        """Connects to nothing yet. `host` and `port` are of launcher 0."""
+        super().__init__(process, folder)
         self._address = (host, port)
         self._is_connecting = False
         self._lost_at: Optional[float] = None
@@ -119,7 +98,7 @@ class Client(Peers):
 
     def mention(self, message: Message) -> None:
         """Tells launcher 0, if it hears."""
-        if message[0] in (STATE, BEAT):
+        if message[0] in (messages.STATE, messages.BEAT):
             self._next_beat = time.monotonic() + self.heartbeat_seconds / BEATS
         if self._sock is not None:
             try:
@@ -141,14 +120,14 @@ class Client(Peers):
                 if not self._is_refused:
                     logger.info("meets launcher 0 at %s:%d", *self._address)
                 if self._here is not None:
-                    self.mention((HERE, {"attempt": self.standing.attempt, **self._here}))
+                    self.mention((messages.HERE, {"attempt": self.standing.attempt, **self._here}))
             else:
                 self._receive()
         self._notice_loss(time.monotonic())
 
     def say(self, message: Message) -> None:
         """Tells launcher 0; what it cannot hear ends the attempts in this container, unless it may be replaced."""
-        if message[0] == ENDED:
+        if message[0] == messages.ENDED:
             self._failure = message
         try:
             if self._sock is None:
@@ -172,7 +151,7 @@ class Client(Peers):
             heard, is_silent = b"", is_unreachable(error)
         if not heard:
             self._lose_connection(is_silent=is_silent)
-            is_over = self._has_left or self.has_to_end or self._failed_in == self.standing.attempt
+            is_over = self._has_left or self.standing.has_to_end or self._failed_in == self.standing.attempt
             if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
             else:
@@ -182,19 +161,15 @@ class Client(Peers):
         for text in whole:
             message = messages.parse(text)
             if message is not None:
-                if self._heard_at is not None or message[0] == BEAT:
+                if self._heard_at is not None or message[0] == messages.BEAT:
                     self._heard_at = time.monotonic()
-                self._has_left = self._has_left or message[0] == BYE
+                self._has_left = self._has_left or message[0] == messages.BYE
                 self.standing.take(message)
-            if message is not None and message[0] == WELCOME:
-                self._welcomed(message)
-
-    def _welcomed(self, message: Message) -> None:
-        """Launcher 0, which may be another one than before, knows where this one is."""
-        self.welcomes += 1
-        self.history.take(in_place.checked(message[1].get("account")))
-        if self._failure is not None and self._failed_in == self.standing.attempt:
-            self.say(self._failure)
+            if message is not None and message[0] == messages.WELCOME:
+                self.welcomes += 1
+                self.history.take(in_place.checked(message[1].get("account")))
+                if self._failure is not None and self._failed_in == self.standing.attempt:
+                    self.say(self._failure)  # launcher 0 may be another one than before
 
     def _notice_loss(self, now: float) -> None:
         """Launcher 0 that does not come back, is silent, or never came."""
@@ -211,7 +186,7 @@ class Client(Peers):
         limit = self.process.startup_seconds
         is_waiting = self._came_at is not None and self.standing.met is None and self._sock is None
         if is_waiting and now >= (self._came_at or 0.0) + limit:
-            self.standing.take((REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
+            self.standing.take((messages.REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
 
     def _lose_lead(self, silent_seconds: float) -> None:
         """The program has to end, since that of launcher 0 is lost."""
@@ -220,7 +195,7 @@ class Client(Peers):
         self._heard_at = self._broken_at = None
         if self.standing.first is None:
             said = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
-            self.standing.take((END, said))
+            self.standing.take((messages.END, said))
         # Launcher 0 may still be there, and have noticed nothing.
         if self.replaces_pods:
             self.fail(end.code, end.at, f"lost process 0: {end.line}")
@@ -251,14 +226,9 @@ class Client(Peers):
         self._problem = "it closes the connection" if self._is_refused else self._problem
         if self._has_left or not is_silent:
             self._broken_at, self._heard_at = None if self._has_left else now, None
-        self._close()
-
-    def _close(self) -> None:
-        if self._sock is not None:
-            self._selector.unregister(self._sock)
-            self._sock.close()
-            self._sock = None
-            self._received = b""
+        self._selector.unregister(self._sock)
+        self._sock.close()
+        self._sock, self._received = None, b""
 
     def _give_up(self, why: str) -> None:
         """Without launcher 0 this container has no further attempt: its pod is gone, or its program has ended."""

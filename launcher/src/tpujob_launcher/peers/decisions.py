@@ -12,7 +12,7 @@ or lost all its pods.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_contract.reports.in_place import ALL_NEW
@@ -34,7 +34,7 @@ LOST_FIRST_SECONDS = 30.0
 
 
 class Decisions:
-    """Of launcher 0, for as long as its container lives."""
+    """Of launcher 0, for as long as its container lives. `now` is monotonic, other moments are Unix time."""
 
     def __init__(
         self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, is_newcomer: bool = False
@@ -51,8 +51,6 @@ class Decisions:
         """Which attempt in these containers runs, or is about to."""
         self.over: Optional[str] = None
         """Why there is no further attempt here; None: there may be one."""
-        self.causes: List[End] = []
-        """What ended each attempt but the last."""
         self._processes = processes
         self._limit = limit
         self._wait_seconds = wait_seconds
@@ -88,9 +86,9 @@ class Decisions:
 
         Args:
             process: Whose.
-            now: Monotonic, in seconds.
+            now: The present.
             at: The attempt that its program is in, or was in last; None: it is in a new container.
-            lost_at: Unix time at which it lost launcher 0, or the present.
+            lost_at: When it lost launcher 0, or the present.
         """
         was_here, went_at = process in self._met, self._lost_at.pop(process, lost_at)
         self._here.add(process)
@@ -118,10 +116,10 @@ class Decisions:
         return []
 
     def gone(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
-        """The connection of a launcher is lost: its pod is gone, or its container has ended; `at`: Unix time."""
+        """The connection of a launcher is lost: its pod is gone, or its container has ended."""
         self._here.discard(process)
         if self._wait_seconds is None:
-            return self._close(f"the launcher of process {process} is gone") if self._is_ending else []
+            return self.close(f"the launcher of process {process} is gone") if self._is_ending else []
         self._ready.discard(process)
         self._go_at = None
         self._lost_at.setdefault(process, at)
@@ -129,13 +127,7 @@ class Decisions:
         return []
 
     def lost(self, process: int, now: float, at: float) -> List[Message]:
-        """All were told that this launcher is lost, and end their programs: it may come back, but not to this attempt.
-
-        Args:
-            process: Whose.
-            now: Monotonic, in seconds.
-            at: Unix time at which that was noticed.
-        """
+        """All were told that this launcher is lost, and end their programs: it may be back, but not in this attempt."""
         if self.over is not None or self.knows_nothing or self._is_ending:
             return []
         self._name_lost({process: at, **self._lost_at})
@@ -145,12 +137,12 @@ class Decisions:
         """A program ended with 0: it cannot start again without being done twice."""
         if self.over is None:
             self._finished = process, now + FINISHED_SECONDS
-        return self._close(f"process {process} has finished")
+        return self.close(f"process {process} has finished")
 
     def stopping(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
-        """A container was asked to stop, at this Unix time: eviction, suspension, deletion."""
+        """A container was asked to stop: eviction, suspension, deletion."""
         if self._wait_seconds is None:
-            return self._close(f"process {process} was asked to stop")
+            return self.close(f"process {process} was asked to stop")
         if process == 0:
             return []  # the launcher 0 that comes after this one will say so
         if process not in self._ends or self._ends[process].code == ExitCode.STOPPED:  # a program may say that first
@@ -161,29 +153,26 @@ class Decisions:
         return []
 
     def ended(self, end: End, attempt: int, now: float) -> List[Message]:
-        """A program failed in an attempt.
-
-        Args:
-            end: How.
-            attempt: In which attempt.
-            now: Monotonic, in seconds.
-        """
+        """A program failed in an attempt."""
         if self.over is not None or attempt != self.attempt - self._is_ending:
             return []
         # The first word of each stands: a program that failed is reported again when its process ends.
         self._ends.setdefault(end.process, end)
         if self._is_ending:
-            return self._close(f"exit code {end.code} ends the job") if end.code in FATAL else []
+            return self.close(f"exit code {end.code} ends the job") if end.code in FATAL else []
         if (reason := self._final(end)) is not None:
-            return self._close(reason)
+            return self.close(reason)
         if end.code == ExitCode.STOPPED and self._wait_seconds is not None and len(self._ends) < self._processes:
             self._end_soon(now)  # maybe since a peer was asked to stop, and others save
             return []
         return self._restart(now)
 
-    def refused(self, why: str) -> List[Message]:
-        """A new pod cannot take part in an attempt, and would not in the next one either."""
-        return self._close(why)
+    def close(self, reason: str) -> List[Message]:
+        """No further attempt starts in these containers."""
+        if self.over is not None:
+            return []
+        self.over = reason
+        return [(OVER, {"reason": reason})]
 
     def ready(self, process: int, attempt: int, now: float) -> List[Message]:
         """Nothing of a program is left, and its launcher waits for the next attempt."""
@@ -208,10 +197,9 @@ class Decisions:
             return self._missing(now)
         if now < self._go_at:
             return []
-        self.causes.append(first_of(list(self._ends.values())))
+        cause = first_of(self._ends.values())
         self._ends, self._is_ending, self._go_at, self._began = {}, False, None, now
         self._wait_until = None
-        cause = self.causes[-1]
         end: Dict[str, Any] = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
         end.update({"lost": True} if cause.is_lost else {})
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
@@ -229,8 +217,9 @@ class Decisions:
             return max(0.0, self._finished[1] - now)
         if self.over is not None:
             return None
-        waits = [self._deadline if self._is_late() else self._wait_until] if self._is_ending else [self._wait_until]
-        due = [self._go_at] if self._go_at is not None else [*waits, self._end_at]
+        is_late = self._is_ending and not self._here <= self._ready  # one that is here is not ready
+        wait_until = self._deadline if is_late else self._wait_until
+        due = [self._go_at] if self._go_at is not None else [wait_until, self._end_at]
         return min((max(0.0, each - now) for each in due if each is not None), default=None)
 
     def _end_soon(self, now: float) -> None:
@@ -244,7 +233,7 @@ class Decisions:
     def _restart(self, now: float) -> List[Message]:
         """Ends the attempt everywhere; the next one follows."""
         if self.attempt >= self._limit:
-            return self._close(f"it started again {self._limit} times here, the limit")
+            return self.close(f"it started again {self._limit} times here, the limit")
         self.knows_nothing, self._is_ending, self._end_at, self._go_at = False, True, None, None
         self._ready = set()
         self._deadline = now + READY_SECONDS
@@ -255,10 +244,6 @@ class Decisions:
         self.attempt += 1
         return [(RESTART, {"attempt": self.attempt})]
 
-    def _is_late(self) -> bool:
-        """Whether one that is here is not ready."""
-        return not self._here <= self._ready
-
     def _missing(self, now: float) -> List[Message]:
         """Ends the wait for those that are not ready, and for those that are not here, once it is over."""
         is_over = self._wait_until is not None and now >= self._wait_until
@@ -267,9 +252,9 @@ class Decisions:
         missing = sorted(set(range(self._processes)) - (self._here if self.knows_nothing else self._ready))
         late = [process for process in missing if process in self._here]
         if self._is_ending and late and now >= self._deadline:
-            return self._close(f"process {late[0]} was not ready within {READY_SECONDS:.0f} s")
+            return self.close(f"process {late[0]} was not ready within {READY_SECONDS:.0f} s")
         if missing and is_over:
-            return self._close(f"the pod of process {missing[0]} was not replaced within {self._wait_seconds:.0f} s")
+            return self.close(f"the pod of process {missing[0]} was not replaced within {self._wait_seconds:.0f} s")
         return []
 
     def _final(self, end: End) -> Optional[str]:
@@ -285,18 +270,12 @@ class Decisions:
             return f"the launcher of process {missing[0]} is not connected"
         return None
 
-    def _close(self, reason: str) -> List[Message]:
-        if self.over is not None:
-            return []
-        self.over = reason
-        return [(OVER, {"reason": reason})]
-
 
 def _lost(process: int, at: float, how: str = "its container is gone") -> End:
     return End(process, KILLED, at, how, is_lost=True)
 
 
-def first_of(ends: Sequence[End]) -> End:
+def first_of(ends: Collection[End]) -> End:
     """The end that the others follow from: the earliest of those that do not say that they follow from another.
 
     A process killed from outside goes before errors that its peers had because of it, and so does a lost pod, the more

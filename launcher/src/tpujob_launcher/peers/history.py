@@ -19,36 +19,23 @@ class History:
     def __init__(self, process: int) -> None:
         """Nothing has ended yet. `process`: this launcher's."""
         self._process = process
-        self._account: in_place.Account = {"counts": {}, "ends": []}
-
-    @property
-    def account(self) -> in_place.Account:
+        self.account: in_place.Account = {"counts": {}, "ends": []}
         """All of it."""
-        return self._account
-
-    @property
-    def total(self) -> int:
-        """How often all programs have started again."""
-        return sum(self._account["counts"].values())
 
     def lead(self, pod: str) -> None:
         """Names these containers after the pod of the first launcher 0."""
-        self._account["lead"] = pod
+        self.account["lead"] = pod
 
     def take(self, account: in_place.Account) -> None:
         """What another launcher knows, where that is newer."""
-        more = sum(account["counts"].values()) - self.total
-        if more > 0 or (more == 0 and "lead" in account and "lead" not in self._account):
-            self._account = account
+        more = sum(account["counts"].values()) - sum(self.account["counts"].values())
+        if more > 0 or (more == 0 and "lead" in account and "lead" not in self.account):
+            self.account = account
 
     def add(self, end: Optional[End], *, message: str, output: str, now: float) -> None:
-        """An attempt has ended, and the next one begins.
+        """An attempt has ended by this cause, as launcher 0 has found it, and the next one begins at this Unix time.
 
-        Args:
-            end: The cause, as launcher 0 has found it.
-            message: What this launcher's program wrote as its termination message.
-            output: The end of what it printed.
-            now: Unix time.
+        This launcher's program has left a termination message, and the end of what it printed.
         """
         if end is None:
             return
@@ -66,17 +53,17 @@ class History:
             said["step"] = step
         if end.process == self._process and (left := (words or output).strip()):
             said["words"] = left[-WORDS_CHARACTERS:]
-        self._account = in_place.added(self._account, said)
+        self.account = in_place.added(self.account, said)
 
     @property
     def json(self) -> str:
         """The account for the next program."""
-        return json.dumps(self._account)
+        return json.dumps(self.account)
 
     @property
     def line(self) -> str:
         """The account for the termination message; empty while there was one attempt alone."""
-        return in_place.line(self._account) if self._account["counts"] else ""
+        return in_place.line(self.account) if self.account["counts"] else ""
 
 
 def _step(report: Optional[str]) -> Optional[int]:

@@ -11,12 +11,12 @@ from typing import Optional
 from tpujob_contract.connections.open_files import TooFewFiles
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
+from tpujob_launcher.child.outcome import ExitResult, exit_code_of
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
 from tpujob_launcher.peers.messages import BYE, FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers
-from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.server import Server
 
 logger = logging.getLogger(__name__)
@@ -28,33 +28,20 @@ ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
 def meet(process: Process, folder: Path) -> Optional[Peers]:
     """The other launchers; None for a process that has none, or where launcher 0 cannot listen.
 
-    Args:
-        process: This launcher's.
-        folder: An empty one, for the socket of the program.
+    An empty folder is for the socket of the program.
     """
     if not isinstance(process, DistributedProcess) or process.num_processes == 1:
         return None
-    program = _program_line(folder)
     if process.process_id > 0:
-        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port, program)
+        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port, folder)
     try:
-        return Server(process, process.launcher_port, program)
+        return Server(process, process.launcher_port, folder)
     except OSError as error:
         problem = f"port {process.launcher_port} cannot be had: {error}"
     except TooFewFiles as error:
         problem = str(error)
     logger.warning("the launchers of this job cannot meet, and who fails first is not told to all: %s", problem)
-    if program is not None:
-        program.close()
     return None
-
-
-def _program_line(folder: Path) -> Optional[ProgramLine]:
-    try:
-        return ProgramLine(folder)
-    except OSError as error:
-        logger.warning("the program cannot speak with its launcher: %s", error)
-        return None
 
 
 def join(peers: Peers, signals: SignalQueue) -> Optional[int]:
@@ -64,21 +51,13 @@ def join(peers: Peers, signals: SignalQueue) -> Optional[int]:
     return _following(peers, signals)
 
 
-def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: Optional[float], was_told: bool) -> None:
-    """Tells the others at once how the program has ended; what it left behind may take its time.
-
-    Args:
-        peers: The other launchers.
-        code: With which the program ended.
-        at: When it did, in Unix seconds.
-        line: Why, in one line.
-        stopped_at: When this container was asked to stop, in Unix seconds; None: it was not.
-        was_told: Whether the program was ended since another one failed.
-    """
-    if stopped_at is not None:
+def announce_end(peers: Peers, result: ExitResult, words: str) -> None:
+    """Tells the others at once how the program has ended, and its last words; what it left behind may take its time."""
+    code, failure = exit_code_of(result)[0], result.failure
+    if result.stop_signal is not None:
         peers.was_stopped = True
-        peers.say((STOPPING, {"at": stopped_at}))
-    elif was_told:
+        peers.say((STOPPING, {"at": result.stopped_at}))
+    elif result.was_told:
         return
     elif code == ExitCode.FINISHED:
         peers.has_finished = True
@@ -86,16 +65,15 @@ def announce_end(peers: Peers, *, code: int, at: float, line: str, stopped_at: O
     elif code == ExitCode.STOPPED and not peers.in_place:
         peers.mention((BYE, {}))  # others that stop with it may save for longer
     else:
-        peers.fail(code, at, line)
+        # Not when its process was gone: a peer may have noticed that before.
+        at = failure.at if failure else result.stopped_at
+        peers.fail(code, at, words or (failure.error if failure else ""))
 
 
 def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]:
     """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
 
-    Args:
-        peers: The other launchers, to whom the end was announced.
-        signals: Of this process.
-        code: With which the program ended.
+    The other launchers were told of the end of the program, with this code.
     """
     if peers.was_stopped or peers.has_finished or not peers.in_place:
         return None

@@ -112,27 +112,28 @@ def parse(line: bytes) -> Optional[Message]:
 
 def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     """The end that a launcher reports of its program; None where it is something else."""
-    code, at, line = values.get("code"), values.get("at"), values.get("line")
-    if type(code) is not int or not isinstance(at, (int, float)) or isinstance(at, bool) or not isinstance(line, str):
+    code, line, kind = values.get("code"), values.get("line"), values.get("kind", FAILED)
+    at = _time_in(values, "at")
+    if type(code) is not int or at is None or not isinstance(line, str) or kind not in (FAILED, LOST, STALLED):
         return None
-    kind = values.get("kind", FAILED)
-    if kind not in (FAILED, LOST, STALLED):
-        return None
-    # Compared before it is converted: an integer of 400 digits is too large for a float.
-    line, is_lost = printable(line, END_CHARACTERS), values.get("lost") is True
-    return End(process, code & 0xFF, float(at), line, kind, is_lost) if 0 <= at < _LATEST else None
+    return End(process, code & 0xFF, at, printable(line, END_CHARACTERS), kind, values.get("lost") is True)
 
 
 def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
     """Where the launcher is that says hello; one of an earlier release runs its first attempt."""
-    lost_at = values.get("lost_at")
-    is_time = isinstance(lost_at, (int, float)) and not isinstance(lost_at, bool) and 0 <= lost_at < _LATEST
     attempt = values.get("at", 0)
     return Standpoint(
         attempt=attempt if type(attempt) is int and 0 <= attempt <= MOST_ATTEMPTS else None if attempt is None else 0,
         account=in_place.checked(values.get("account")),
-        lost_at=float(lost_at) if is_time and lost_at is not None else None,
+        lost_at=_time_in(values, "lost_at"),
     )
+
+
+def _time_in(values: Mapping[str, Any], name: str) -> Optional[float]:
+    at = values.get(name)
+    # Compared before it is converted: an integer of 400 digits is too large for a float.
+    is_number = isinstance(at, (int, float)) and not isinstance(at, bool)
+    return float(at) if is_number and at is not None and 0 <= at < _LATEST else None
 
 
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:

@@ -6,28 +6,14 @@ import logging
 import selectors
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Optional, Tuple
+from pathlib import Path
+from typing import Any, Dict, List, Optional
 
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.exit_codes import KILLED
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.history import History
-from tpujob_launcher.peers.messages import (
-    ASKED,
-    BEAT,
-    END_CHARACTERS,
-    ENDED,
-    FAILED,
-    HELLO,
-    HERE,
-    LOST,
-    MET,
-    REFUSED,
-    STALLED,
-    STATE,
-    Message,
-    printable,
-)
+from tpujob_launcher.peers.messages import END_CHARACTERS, FAILED, LOST, STALLED, Message, printable
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.standing import Standing
 from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
@@ -44,13 +30,8 @@ STRAGGLER = "straggler"
 class Peers(ABC):
     """The other launchers, and the program as far as it speaks. No call blocks for long; all are of one thread."""
 
-    def __init__(self, process: DistributedProcess, program: Optional[ProgramLine]) -> None:
-        """Knows nobody yet.
-
-        Args:
-            process: This launcher's.
-            program: Where its program may speak; belongs to this object from here on.
-        """
+    def __init__(self, process: DistributedProcess, folder: Optional[Path]) -> None:
+        """Knows nobody yet. `folder`: an empty one, for the socket of the program."""
         self.replaces_pods = process.pods_before is not None
         """Whether Kubernetes replaces a lost pod, and the others wait for it."""
         is_newcomer = bool(process.pods_before)
@@ -69,7 +50,7 @@ class Peers(ABC):
         self.in_place = process.in_place
         """How often all may start again in these containers."""
         self.process = process
-        self._program = program
+        self.program = ProgramLine(folder)
         self._here: Optional[Dict[str, Any]] = None
         """What the program of this attempt has said of itself; None: it does not speak, or not yet."""
         self._told: Dict[str, Any] = {}
@@ -80,28 +61,7 @@ class Peers(ABC):
         self._selector = selectors.DefaultSelector()
         self._all = selectors.DefaultSelector()
         self._all.register(self._selector, selectors.EVENT_READ)
-        if program is not None:
-            self._all.register(program, selectors.EVENT_READ)
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether this launcher's program has to end, since another one failed."""
-        return self.standing.has_to_end
-
-    @property
-    def following(self) -> Optional[Tuple[int, str]]:
-        """Exit code and message of this launcher's program, should it end because of another one."""
-        return self.standing.following
-
-    @property
-    def speaks(self) -> bool:
-        """Whether the program speaks with this launcher, and so ends by itself when it hears of an end."""
-        return self._program is not None and self._program.speaks
-
-    @property
-    def variables(self) -> Dict[str, str]:
-        """How the program finds this launcher."""
-        return self._program.variables if self._program is not None else {}
+        self._all.register(self.program, selectors.EVENT_READ)
 
     @property
     def limit_seconds(self) -> float:
@@ -126,16 +86,16 @@ class Peers(ABC):
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
         # A longer line than launcher 0 takes would cost the connection.
         end = {"code": code, "at": at, "line": printable(line, END_CHARACTERS // 2)}
-        self.say((ENDED, {"attempt": self.standing.attempt, **end, **({} if kind == FAILED else {"kind": kind})}))
+        of_kind = {} if kind == FAILED else {"kind": kind}
+        self.say((messages.ENDED, {"attempt": self.standing.attempt, **end, **of_kind}))
 
     def was_asked(self, by: str) -> None:
         """This container, or its program alone, was asked to stop, as by "SIGTERM"."""
-        self.mention((ASKED, {"attempt": self.standing.attempt, "by": by}))
+        self.mention((messages.ASKED, {"attempt": self.standing.attempt, "by": by}))
 
     def started(self, child: int) -> None:
         """The program runs, as this process."""
-        if self._program is not None:
-            self._program.child = child
+        self.program.child = child
         self.start()
 
     def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
@@ -146,17 +106,15 @@ class Peers(ABC):
         self.standing.begin(attempt)
         self._here, self._told, self.is_silent = None, {}, False
         self._next_beat = 0.0  # the others miss it after the time of a program that has not spoken yet
-        if self._program is not None:
-            self._program.begin()
+        self.program.begin()
 
     def step(self) -> None:
         """Handles what has come, and what is due."""
         self._step_connections()
         now = time.monotonic()
-        if self._program is not None:
-            for message in self._program.receive():
-                self._hear_program(*message)
-            self._notice_silence(now)
+        for message in self.program.receive():
+            self._hear_program(*message)
+        self._notice_silence(now)
         if now >= self._next_beat:
             self._next_beat = now + self.heartbeat_seconds / BEATS
             self._beat(now)
@@ -169,16 +127,16 @@ class Peers(ABC):
     def tell_program(self) -> None:
         """Tells the program what it does not know yet."""
         standing = self.standing
-        if self._program is None or self._here is None:
+        if self._here is None:
             return
-        if standing.met is not None and MET not in self._told:
-            self._program.heard_at = time.monotonic()  # it was silent until now, as it should be
+        if standing.met is not None and messages.MET not in self._told:
+            self.program.heard_at = time.monotonic()  # it was silent until now, as it should be
             self._next_beat = 0.0  # from here on its heartbeat counts, which may be a short one
-            self._send(MET, {**standing.met, "hosts": self._hosts()})
+            self._send(messages.MET, {**standing.met, "hosts": self._hosts()})
         if standing.refused is not None:
-            self._send(REFUSED, standing.refused)
+            self._send(messages.REFUSED, standing.refused)
         if standing.asked:
-            self._send(ASKED, {"who": standing.asked})
+            self._send(messages.ASKED, {"who": standing.asked})
         if standing.first is not None:
             code, message = standing.following or (min(standing.first.code, 1), standing.first.line)
             end = {"process": standing.first.process, "code": code, "message": message, "kind": standing.first.kind}
@@ -201,7 +159,7 @@ class Peers(ABC):
 
     def _beat(self, now: float) -> None:
         """Gives a sign of life. `now` is monotonic."""
-        self.mention((BEAT, {}))
+        self.mention((messages.BEAT, {}))
 
     def _hosts(self) -> List[str]:
         """The hosts of all processes, where this launcher knows them; else none."""
@@ -209,26 +167,24 @@ class Peers(ABC):
 
     def close(self) -> None:
         """Closes all connections."""
-        if self._program is not None:
-            self._program.close()
+        self.program.close()
         self._all.close()
 
     def _send(self, kind: str, values: Any) -> None:
-        assert self._program is not None
         if kind not in self._told:
             self._told[kind] = values
-            self._program.send((kind, values))
+            self.program.send((kind, values))
 
     def _hear_program(self, kind: str, values: Any) -> None:
         attempt = {"attempt": self.standing.attempt}
-        if kind == HELLO:
+        if kind == messages.HELLO:
             self._here = {"heartbeat_seconds": values.get("heartbeat_seconds")}
             self._here.update({name: values.get(name) for name in ("configuration", "versions")})
             self._told = {}
-            self.mention((HERE, {**attempt, **self._here}))
-        elif kind == STATE:
-            self.mention((STATE, {**attempt, "state": values}))
-        elif kind == ASKED:
+            self.mention((messages.HERE, {**attempt, **self._here}))
+        elif kind == messages.STATE:
+            self.mention((messages.STATE, {**attempt, "state": values}))
+        elif kind == messages.ASKED:
             self.was_asked(str(values.get("by", ""))[:40])
         elif kind == FAILED:
             code, line = values.get("code"), values.get("message")
@@ -238,9 +194,8 @@ class Peers(ABC):
 
     def _notice_silence(self, now: float) -> None:
         """A program that speaks and falls silent is frozen, or one thread keeps all others from running."""
-        assert self._program is not None
-        silent = now - self._program.heard_at
-        if self.is_silent or MET not in self._told or not self._program.speaks or silent <= self.heartbeat_seconds:
-            return
-        self.is_silent = True
-        self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)
+        silent = now - self.program.heard_at
+        speaks = self.program.speaks and messages.MET in self._told
+        if speaks and not self.is_silent and silent > self.heartbeat_seconds:
+            self.is_silent = True
+            self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from tpujob_contract import environment
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import BYE, HELLO, Message
+from tpujob_launcher.peers.messages import Message
 
 logger = logging.getLogger(__name__)
 
@@ -33,23 +33,15 @@ SEND_SECONDS = 2.0
 class ProgramLine:
     """The socket and, once the program has said hello, the connection."""
 
-    def __init__(self, folder: Path) -> None:
-        """Listens.
-
-        Raises:
-            OSError: A socket cannot be there: its path is too long, or the file system has none.
-        """
-        self._address = str(folder / "peers")
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._listener.bind(self._address)
-            self._listener.listen(4)
-        except OSError:
-            self._listener.close()
-            raise
-        self._listener.setblocking(False)
+    def __init__(self, folder: Optional[Path]) -> None:
+        """Listens in an empty folder; without one, or where it can have no socket, no program speaks."""
+        self.variables: Dict[str, str] = {}
+        """How the program finds it."""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        if folder is not None:
+            self._listen(str(folder / "peers"))
         self._sock: Optional[socket.socket] = None
         self._pid: Optional[int] = None
         """Whose connection it is; None where the system does not tell."""
@@ -81,11 +73,6 @@ class ProgramLine:
         return self._selector.fileno()
 
     @property
-    def variables(self) -> Dict[str, str]:
-        """How the program finds it."""
-        return {environment.PEERS_SOCKET: self._address}
-
-    @property
     def speaks(self) -> bool:
         """Whether a program has connected, and goes on."""
         return self._sock is not None and self.hello is not None and not self.has_left
@@ -112,6 +99,16 @@ class ProgramLine:
             self._drop()
         else:
             self._sock.setblocking(False)
+
+    def _listen(self, address: str) -> None:
+        try:
+            self._listener.bind(address)
+            self._listener.listen(4)
+        except OSError as error:  # its path is too long, or the file system has none
+            logger.warning("the program cannot speak with its launcher: %s", error)
+        else:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            self.variables = {environment.PEERS_SOCKET: address}
 
     def _accept(self) -> List[Message]:
         """Takes a connection, or refuses it; what the process has still said that spoke before."""
@@ -147,9 +144,9 @@ class ProgramLine:
         for message in filter(None, map(messages.parse, whole)):
             self.heard_at = time.monotonic()
             kind, values = message
-            if kind == HELLO:
+            if kind == messages.HELLO:
                 self.hello = values
-            self.has_left = self.has_left or kind == BYE
+            self.has_left = self.has_left or kind == messages.BYE
             found.append(message)
         if is_closed or len(self._received) > LIMIT_BYTES:
             self._drop()

@@ -6,6 +6,7 @@ import logging
 import secrets
 import socket
 import time
+from pathlib import Path
 from typing import Any, List, Mapping, Optional, Set
 
 from tpujob_contract.connections import open_files, ports
@@ -15,32 +16,12 @@ from tpujob_contract.process_ids import process_name
 from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
-from tpujob_launcher.peers.messages import (
-    ASKED,
-    BEAT,
-    BYE,
-    END,
-    ENDED,
-    FINISHED,
-    GO,
-    HELLO,
-    HERE,
-    OVER,
-    READY,
-    REFUSED,
-    RESTART,
-    STATE,
-    STOPPING,
-    WELCOME,
-    Message,
-)
+from tpujob_launcher.peers.messages import Message
 from tpujob_launcher.peers.peers import SILENT, STRAGGLER, Peers
-from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.watch import CONFIGURATION_ERROR, Watch
 
 logger = logging.getLogger(__name__)
 
-_FOREVER = "if they wait for it, they wait forever"
 DELIVERY_SECONDS = 2.0
 """For the others to read the last words, at the end."""
 MANY, PAUSE_SECONDS = 64, 0.05
@@ -53,21 +34,16 @@ HOST_CHARACTERS = 253
 class Server(Peers, LineServer):
     """All launchers of a job, seen from launcher 0."""
 
-    def __init__(self, process: DistributedProcess, port: int, program: Optional[ProgramLine] = None) -> None:
+    def __init__(self, process: DistributedProcess, port: int, folder: Optional[Path] = None) -> None:
         """Listens.
-
-        Args:
-            process: This launcher's.
-            port: Where to listen.
-            program: Where its program may speak.
 
         Raises:
             OSError: The port cannot be had.
             TooFewFiles: There are more launchers than this process may have connections.
         """
         open_files.allow(process.num_processes, each=1)
-        Peers.__init__(self, process, program)
-        listener = ports.listen(process.coordinator.rpartition(":")[0], port)
+        listener = ports.listener(ports.bind_host(process.coordinator.rpartition(":")[0]), port)
+        Peers.__init__(self, process, folder)
         LineServer.__init__(self, listener, self._selector, process.num_processes)
         self._decisions = Decisions(
             process.num_processes,
@@ -91,7 +67,7 @@ class Server(Peers, LineServer):
 
     def close(self) -> None:
         """Says goodbye, and closes all connections."""
-        self.send_all(messages.to_line((BYE, {})))
+        self.send_all(messages.to_line((messages.BYE, {})))
         self.deliver(DELIVERY_SECONDS)
         LineServer.close(self)
         Peers.close(self)
@@ -114,14 +90,15 @@ class Server(Peers, LineServer):
         for process in self._watch.given_up():
             if self.replaces_pods and process in self.members:
                 self.drop(self.members[process])  # from here on it is a pod that is gone, and the others wait for one
-        for end in [end for kind, values in found if kind == END and (end := messages.end_in(values)) is not None]:
-            if not self.replaces_pods:
+        for end in filter(None, [messages.end_in(values) for kind, values in found if kind == messages.END]):
+            if self.replaces_pods:
+                self._tell(self._decisions.lost(end.process, now, end.at))
+            else:
                 self._tell(self._decisions.ended(end, self._watch.attempt, now))
-                continue
-            self._tell(self._decisions.lost(end.process, now, end.at))
         self._tell(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
-            logger.warning("process %d finished %.0f s ago, and others go on; %s", finished, FINISHED_SECONDS, _FOREVER)
+            words = "process %d finished %.0f s ago, and others go on; if they wait for it, they wait forever"
+            logger.warning(words, finished, FINISHED_SECONDS)
         if len(self.members) > MANY and self._decisions.seconds(now) is None:
             # What comes within that time is heard in one turn: turns would cost more than what they hear.
             time.sleep(PAUSE_SECONDS)
@@ -135,12 +112,12 @@ class Server(Peers, LineServer):
     def _beat(self, now: float) -> None:
         """Gives all others a sign of life, and the own program the name of who is behind."""
         self._watch.heartbeat_seconds, self._watch.limit_seconds = self.heartbeat_seconds, self.limit_seconds
-        self.send_all(messages.to_line((BEAT, {})))
-        if self.speaks and self._program is not None:
+        self.send_all(messages.to_line((messages.BEAT, {})))
+        if self.program.speaks:
             message = self._watch.stragglers(now)
             if message != self._told.get(STRAGGLER, ""):
                 self._told[STRAGGLER] = message
-                self._program.send((STRAGGLER, {"message": message}))
+                self.program.send((STRAGGLER, {"message": message}))
 
     def _hosts(self) -> List[str]:
         return self._names
@@ -161,10 +138,10 @@ class Server(Peers, LineServer):
         watch.is_difference_final = not self.replaces_pods
 
     def _say_who_is_here(self, now: float) -> None:
-        here, at = self._watch.here, now
+        here = self._watch.here
         if self._watch.has_met or here in (0, self._logged[0]) or now < self._logged[1] + LOG_SECONDS:
             return
-        self._logged = (here, at)
+        self._logged = (here, now)
         logger.info("Waiting for processes: %d of %d are here", here, self.process.num_processes)
 
     def hear(self, line: Line, text: bytes) -> Optional[str]:
@@ -189,7 +166,7 @@ class Server(Peers, LineServer):
         """The names of what a hello says otherwise than one of this job; None where it is none of a process of it."""
         kind, values = message
         number = values.get("process")
-        if kind != HELLO or type(number) is not int or not 0 < number < self.process.num_processes:
+        if kind != messages.HELLO or type(number) is not int or not 0 < number < self.process.num_processes:
             return None
         return {name for name, value in self._expected_hello.items() if values.get(name) != value}
 
@@ -208,10 +185,10 @@ class Server(Peers, LineServer):
             logger.warning("%s", words)
             self._tell(self._watch.refuse(words))
         if self.replaces_pods and not self._decisions.is_running:
-            self._tell(self._decisions.refused(words))
+            self._tell(self._decisions.close(words))
         attempt = messages.attempt_in({"attempt": values.get("at", 0)}) or 0
-        said = REFUSED, {"attempt": attempt, "error": CONFIGURATION_ERROR, "message": words}
-        self.send(line, messages.to_line(said) + messages.to_line((OVER, {"reason": words})))
+        said = messages.REFUSED, {"attempt": attempt, "error": CONFIGURATION_ERROR, "message": words}
+        self.send(line, messages.to_line(said) + messages.to_line((messages.OVER, {"reason": words})))
 
     def _take(self, line: Line, message: Message) -> bool:
         """Whether the message is one that may come on this line."""
@@ -238,7 +215,7 @@ class Server(Peers, LineServer):
             welcome = messages.to_line(self._welcome())
             for one in list(self.members.values()) if is_named else [line]:
                 self.send(one, welcome)
-        if not decided and self._said is not None and self._said[0] == OVER:
+        if not decided and self._said is not None and self._said[0] == messages.OVER:
             self.send(line, messages.to_line(self._said))
         for each in self._watch.said:
             self.send(line, messages.to_line(each))
@@ -255,7 +232,7 @@ class Server(Peers, LineServer):
     def _welcome(self) -> Message:
         decisions = self._decisions
         attempt = None if decisions.knows_nothing else decisions.attempt
-        return WELCOME, {"attempt": attempt, "running": decisions.is_running, "account": self.history.account}
+        return messages.WELCOME, {"attempt": attempt, "running": decisions.is_running, "account": self.history.account}
 
     def _heard(self, process: int, now: float) -> None:
         if process in self._beating:
@@ -266,24 +243,24 @@ class Server(Peers, LineServer):
         now = time.monotonic()
         attempt = messages.attempt_in(values)
         self._heard(process, now)
-        if kind == BYE:
+        if kind == messages.BYE:
             self._watch.signed_off(process)
-        if kind in (BEAT, BYE):
+        if kind in (messages.BEAT, messages.BYE):
             return True
-        if kind in (STATE, HERE, ASKED):
+        if kind in (messages.STATE, messages.HERE, messages.ASKED):
             if attempt == self._watch.attempt:
                 self._hear_of_program(process, message, now)
             return attempt is not None
-        if kind == FINISHED:
+        if kind == messages.FINISHED:
             self._watch.signed_off(process)
             self._tell(self._decisions.finished(process, now))
-        elif kind == STOPPING:
+        elif kind == messages.STOPPING:
             self._watch.signed_off(process)
             at = values.get("at")
             self._tell(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
-        elif kind == READY and attempt is not None:
+        elif kind == messages.READY and attempt is not None:
             self._tell(self._decisions.ready(process, attempt, now))
-        elif kind == ENDED and attempt is not None:
+        elif kind == messages.ENDED and attempt is not None:
             end = messages.parse_end(process, values)
             if end is None:
                 return False
@@ -296,22 +273,22 @@ class Server(Peers, LineServer):
 
     def _hear_of_program(self, process: int, message: Message, now: float) -> None:
         kind, values = message
-        if kind == STATE and isinstance(values.get("state"), dict):
+        if kind == messages.STATE and isinstance(values.get("state"), dict):
             self._watch.progressed(process, values["state"], now)
-        elif kind == HERE:
+        elif kind == messages.HERE:
             said = self._watch.came(process, values, now, secrets.token_hex(4))
             self._tell(said)
-            differ = [values for kind, values in said if kind == REFUSED]
+            differ = [values for kind, values in said if kind == messages.REFUSED]
             if differ and not self._watch.is_difference_final:
-                self._tell(self._decisions.refused(str(differ[0]["message"])))
-        elif kind == ASKED:
+                self._tell(self._decisions.close(str(differ[0]["message"])))
+        elif kind == messages.ASKED:
             self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))
 
     def _tell(self, decided: List[Message]) -> None:
         for message in decided:
-            if message[0] in (RESTART, OVER):
+            if message[0] in (messages.RESTART, messages.OVER):
                 self._said = message
-            if message[0] == GO:
+            if message[0] == messages.GO:
                 self._said = message
                 self._watch = self._watch_of(self._decisions.attempt)
                 for member in self.members:

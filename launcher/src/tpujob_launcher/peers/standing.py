@@ -5,24 +5,8 @@ from __future__ import annotations
 from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.peers.messages import (
-    ASKED,
-    END,
-    FAILED,
-    GO,
-    LINE_CHARACTERS,
-    MET,
-    OVER,
-    REFUSED,
-    RESTART,
-    STALLED,
-    WELCOME,
-    End,
-    Message,
-    attempt_in,
-    end_in,
-    printable,
-)
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, Message, attempt_in, end_in, printable
 from tpujob_launcher.peers.verdict import after
 
 
@@ -30,12 +14,7 @@ class Standing:
     """Of one launcher; changes by the messages of launcher 0 alone."""
 
     def __init__(self, process: int = 0, *, is_newcomer: bool = False) -> None:
-        """The first attempt runs; with `is_newcomer`, none does until launcher 0 has said which.
-
-        Args:
-            process: This launcher's.
-            is_newcomer: Whether it is in a pod that takes the place of another.
-        """
+        """The first attempt runs; of a newcomer, in a replaced pod, none does until launcher 0 has said which."""
         self._process = process
         first = -1 if is_newcomer else 0
         self.attempt = first
@@ -66,14 +45,11 @@ class Standing:
         """Why they do not."""
 
     @property
-    def is_own(self) -> bool:
-        """Whether the first end is that of this launcher's program, by a cause that it has named."""
-        return self.first is not None and self.first.process == self._process and self.first.kind == FAILED
-
-    @property
     def has_to_end(self) -> bool:
         """Whether the running program has to end, since another process failed."""
-        return self.announced > self.attempt or (self.first is not None and not self.is_own)
+        first = self.first
+        is_own = first is not None and first.process == self._process and first.kind == FAILED  # which it has named
+        return self.announced > self.attempt or (first is not None and not is_own)
 
     @property
     def following(self) -> Optional[Tuple[int, str]]:
@@ -88,15 +64,15 @@ class Standing:
         """What launcher 0 says; what is none of its messages is dropped."""
         kind, values = message
         attempt = attempt_in(values)
-        if kind == OVER:
+        if kind == messages.OVER:
             self.over = printable(str(values.get("reason", "")))
-        elif kind == WELCOME and attempt is not None and values.get("running") is True:
+        elif kind == messages.WELCOME and attempt is not None and values.get("running") is True:
             if attempt > self.allowed:
                 self.end = None  # of an attempt that ended without this launcher
             self._allow(attempt)
-        elif kind in (WELCOME, RESTART) and attempt is not None:
+        elif kind in (messages.WELCOME, messages.RESTART) and attempt is not None:
             self.announced = max(self.announced, attempt)
-        elif kind == GO and attempt is not None:
+        elif kind == messages.GO and attempt is not None:
             self._allow(attempt)
             self.cause = printable(str(values.get("cause", "")), 2 * LINE_CHARACTERS)
             self.end = end_in(values)
@@ -111,14 +87,14 @@ class Standing:
         self.announced = max(self.announced, attempt)
 
     def _take_of_attempt(self, kind: str, values: Mapping[str, Any]) -> None:
-        end = end_in(values) if kind == END else None
+        end = end_in(values) if kind == messages.END else None
         if end is not None:
             self.first, self.first_host = end, printable(str(values.get("host", "")))
-        elif kind == ASKED:
+        elif kind == messages.ASKED:
             self.asked = self.asked or printable(str(values.get("who", "")))
-        elif kind == MET:
+        elif kind == messages.MET:
             self.met = self.met or values
-        elif kind == REFUSED:
+        elif kind == messages.REFUSED:
             self.refused = self.refused or values
 
     def begin(self, attempt: int) -> None:

@@ -24,7 +24,7 @@ def lost(processes: Collection[int], name: Name, at: float, *, silent_seconds: f
     """The end of processes that went without a word.
 
     Args:
-        processes: Which ones, at least one.
+        processes: At least one.
         name: A process as people look for it.
         at: Unix time.
         silent_seconds: How long nothing was heard of them; 0 where the connection broke.

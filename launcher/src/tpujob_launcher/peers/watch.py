@@ -41,7 +41,7 @@ def named_after_seconds(heartbeat_seconds: float) -> float:
 
 
 class Watch:
-    """Of one attempt in these containers."""
+    """Of one attempt in these containers. `now` is monotonic, `at` Unix time, both in seconds."""
 
     def __init__(self, attempt: int, hosts: Sequence[str], positions: Sequence[str], startup_seconds: float) -> None:
         """Knows nothing of the programs yet.
@@ -98,21 +98,14 @@ class Watch:
         return process_name(process, self._hosts[process] if 0 <= process < len(self._hosts) else "")
 
     def heard(self, process: int, now: float) -> None:
-        """Something has come from a launcher. `now` is monotonic, in seconds."""
+        """Something has come from a launcher."""
         self._heard_at.pop(process, None)
         self._heard_at[process] = now
         self._named.discard(process)
         self._broken.pop(process, None)
 
     def came(self, process: int, values: Mapping[str, Any], now: float, nonce: str) -> List[Message]:
-        """A program waits for the others.
-
-        Args:
-            process: Which one.
-            values: What it says about itself.
-            now: Monotonic, in seconds.
-            nonce: For the membership, should it be the last to come.
-        """
+        """A program waits for the others, and says this about itself; a nonce, should it be the last to come."""
         versions = values.get("versions")
         self._here[process] = Program(
             process,
@@ -128,7 +121,7 @@ class Watch:
             return []
         for one in [self._here[process]] if process else [self._here[i] for i in sorted(self._here)]:
             if words := verdict.disagreement(one, own):
-                return self._refuse(self._error_of_difference, words)
+                return self.refuse(words)
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
@@ -139,7 +132,9 @@ class Watch:
 
     def refuse(self, words: str) -> List[Message]:
         """A process that cannot meet the others, in words: programs that wait for it end."""
-        return [] if self.has_met or self._is_refused else self._refuse(self._error_of_difference, words)
+        if self.has_met or self._is_refused:
+            return []
+        return self._refuse(CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR, words)
 
     def progressed(self, process: int, values: Mapping[str, Any], now: float) -> None:
         """A program says how far it has come; what it cannot have said counts for nothing."""
@@ -157,7 +152,7 @@ class Watch:
         return self._say(ASKED, {"who": self.asked})
 
     def silent(self, now: float) -> List[str]:
-        """Who gives no sign of life any more, each once. `now` is monotonic, in seconds."""
+        """Who gives no sign of life any more, each once."""
         found = [i for i, _ in _until(now - self._named_after, self._heard_at) if i not in self._named]
         self._named.update(found)
         return [self.name(i) for i in found]
@@ -168,7 +163,7 @@ class Watch:
         return found
 
     def ended(self, end: End, now: float = -math.inf) -> List[Message]:
-        """A program has failed. The first word of each stands. `now` is monotonic, in seconds."""
+        """A program has failed. The first word of each stands."""
         if end.process in self._ends or end.process in self._done:
             return []
         if end.kind != FAILED and self.end is not None:
@@ -177,7 +172,7 @@ class Watch:
             self._go_before(end, now)
         self._heard_at.pop(end.process, None)
         self._ends[end.process] = verdict.stalled(end, self._states, self.name) if end.kind == STALLED else end
-        first = first_of(list(self._ends.values()))
+        first = first_of(self._ends.values())
         if first == self.end:
             return []
         self.end = first
@@ -208,7 +203,7 @@ class Watch:
             self._broken[process] = now
 
     def look(self, now: float, at: float) -> List[Message]:
-        """What is due. `now` is monotonic, `at` Unix time, both in seconds."""
+        """What is due."""
         if self._deadline is not None and now >= self._deadline and not self._is_refused:
             return self._refuse(
                 "PeersMissingError", verdict.missing(self._positions, self._here, self._startup_seconds)
@@ -244,10 +239,6 @@ class Watch:
         if any(self._beat_at.get(i, -math.inf) < standing_since for i in range(1, len(self._hosts))):
             return ""
         return verdict.stragglers(self._states, self.name)
-
-    @property
-    def _error_of_difference(self) -> str:
-        return CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR
 
     @property
     def _named_after(self) -> float:

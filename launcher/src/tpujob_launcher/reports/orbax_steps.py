@@ -10,13 +10,12 @@ import datetime
 import json
 import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tpujob_contract import storage_address
 from tpujob_contract.code import EMULATOR
-from tpujob_launcher.code.download import endpoint, machine_token, object_url
+from tpujob_launcher.code.download import endpoint, machine_token, object_url, opened
 
 COMMITTED = "commit_success.txt"
 TIMEOUT_SECONDS = 10.0
@@ -71,8 +70,6 @@ def _steps(folder: str, emulator: Optional[str], token: Optional[str]) -> List[i
 
 
 def _get(url: str, token: Optional[str]) -> Dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, by `endpoint`
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+    with opened(url, token, TIMEOUT_SECONDS) as answer:
         found: Dict[str, Any] = json.load(answer)
         return found

@@ -31,11 +31,7 @@ NOT_FOUND = 404
 def messages(port: int, *, steps: int, run: str, is_fetched: bool) -> Iterator[Message]:
     """Takes a profile of the process that reports at `port` of this machine: each change of its state, then the files.
 
-    Args:
-        port: its report port.
-        steps: how many to trace, at most `MOST_STEPS`.
-        run: the name of the profile; matches `RUN_PATTERN`.
-        is_fetched: whether the files follow.
+    It traces `MOST_STEPS` at most, and the name of a run matches `RUN_PATTERN`.
     """
     try:
         status, answer = _ask(port, "POST", {"steps": steps, "run": run})

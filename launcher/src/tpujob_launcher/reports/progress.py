@@ -14,68 +14,77 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
+from tpujob_contract.connections.http_server import HttpServer
+from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import report as wire
 from tpujob_launcher.reports import orbax_steps
+from tpujob_launcher.reports.report_server import serve
 
 logger = logging.getLogger(__name__)
 
 METRICS_SECONDS, CHECKPOINTS_SECONDS = 1.0, 15.0
 LARGEST_FILE_BYTES = 4 << 20
 """The metrics file is emptied when it has grown to this: it lies in the pod's /tmp."""
+_LAST_PHASES: Mapping[int, wire.Phase] = {int(ExitCode.FINISHED): "finished", int(ExitCode.STOPPED): "stopping"}
 
 
 class Progress:
-    """The progress of a run; `start` starts to read its files, `close` reads them a last time."""
+    """The progress of a run: `start` once its program runs, `finish` once it has ended."""
 
     def __init__(
         self,
         metrics_file: Path,
         facts: Callable[[Mapping[str, Any]], Dict[str, Any]],
         *,
-        steps: Optional[int],
         checkpoints: Optional[str],
         about: Mapping[str, Any],
         environ: Mapping[str, str],
+        port: int,
     ) -> None:
-        """Looks at nothing yet.
+        """Looks at nothing, and starts nothing: a process that has threads cannot safely become two.
 
         Args:
             metrics_file: Where the program appends a JSON object for each step; it may not be there yet.
             facts: The fields of a report that such an object gives.
-            steps: Of the whole run, if that is known.
             checkpoints: The folder that Orbax keeps; None if that is not known.
             about: Fields of the report that do not change.
-            environ: Where storage is found.
+            environ: Of this process.
+            port: Where /report is expected.
         """
         self._lines = JsonLines(metrics_file)
         self._facts = facts
         self._checkpoints = checkpoints
         self._environ = environ
+        self._port = port
+        self._server: Optional[HttpServer] = None
         self._lock = threading.Lock()
-        self._report: Dict[str, Any] = {"phase": "starting", "step": None, "steps": steps, **about}
+        self._report: Dict[str, Any] = {"phase": "starting", "step": None, **about}
         self._first_step: Optional[int] = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def start(self) -> None:
-        """Starts to read the files at intervals."""
+        """Starts to read the files at intervals, and serves what they say."""
         self._thread.start()
+        self._server = serve(self.report, self._environ, self._port)
 
     def report(self) -> Dict[str, Any]:
         """What is known now, under the names of `tpujob_contract.reports.report`; what is unknown is absent or None."""
         with self._lock:
             return dict(self._report)
 
-    def close(self, phase: wire.Phase) -> str:
-        """Looks once more, and gives the last line of the termination message."""
+    def finish(self, exit_code: int) -> str:
+        """Looks once more, and gives the last line of the termination message of a program that ended so."""
         self._stop.set()
         self._thread.join(timeout=orbax_steps.TIMEOUT_SECONDS)
-        self.look_at_metrics()
-        self.look_at_checkpoints()
-        self._update(phase=phase)
+        self._look_at_metrics()
+        self._look_at_checkpoints()
+        self._update(phase=_LAST_PHASES.get(exit_code, "failed"))
+        if self._server is not None:
+            self._server.close()
         return wire.final_line(self.report())
 
-    def look_at_metrics(self) -> None:
+    def _look_at_metrics(self) -> None:
         """Takes up what was written since the last look."""
         for record in self._lines.read():
             found = self._facts(record)
@@ -83,7 +92,7 @@ class Progress:
                 self._begin(found)
             self._update(**found)
 
-    def look_at_checkpoints(self) -> None:
+    def _look_at_checkpoints(self) -> None:
         """Finds the newest checkpoint."""
         if self._checkpoints is None:
             return
@@ -112,9 +121,9 @@ class Progress:
     def _watch(self) -> None:
         next_look = 0.0
         while not self._stop.wait(METRICS_SECONDS):
-            self.look_at_metrics()
+            self._look_at_metrics()
             if time.monotonic() >= next_look:
-                self.look_at_checkpoints()
+                self._look_at_checkpoints()
                 next_look = time.monotonic() + CHECKPOINTS_SECONDS
 
 

@@ -6,7 +6,7 @@ The metrics have the trainer's names, so that dashboards and alerts show such a 
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from tpujob_contract.connections import pages
 from tpujob_contract.connections.http_server import HttpServer
@@ -29,7 +29,11 @@ GAUGES = {
 
 def exposition(report: Mapping[str, Any]) -> bytes:
     """The gauges of a report in Prometheus' text format."""
-    return "".join(_samples(report)).encode()
+    values = {name: report.get(field) for field, name in GAUGES.items()}
+    known = {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
+    samples = [f"# TYPE {name} gauge\n{name} {value!r}\n" for name, value in known.items()]
+    phase = f'# TYPE tpujob_phase gauge\ntpujob_phase{{phase="{report["phase"]}"}} 1.0\n'
+    return "".join([*samples, phase]).encode()
 
 
 def serve(report: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], port: int) -> Optional[HttpServer]:
@@ -39,11 +43,3 @@ def serve(report: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], p
         pages.METRICS_PATH: (pages.EXPOSITION, lambda: exposition(report())),
     }
     return pages.serve(served, host=pages.address(in_pod="KUBERNETES_SERVICE_HOST" in environ), port=port)
-
-
-def _samples(report: Mapping[str, Any]) -> Iterator[str]:
-    for field, name in GAUGES.items():
-        value = report.get(field)
-        if isinstance(value, (int, float)):
-            yield f"# TYPE {name} gauge\n{name} {float(value)!r}\n"
-    yield f'# TYPE tpujob_phase gauge\ntpujob_phase{{phase="{report["phase"]}"}} 1.0\n'

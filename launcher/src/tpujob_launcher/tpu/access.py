@@ -56,12 +56,7 @@ def look(files: TpuFiles) -> Optional[TpuAccess]:
 
 
 def diagnostics(access: Optional[TpuAccess], output: bytes) -> List[str]:
-    """What the end of a program that has failed may be due to, as far as access is concerned.
-
-    Args:
-        access: As it was at start.
-        output: The program's last lines.
-    """
+    """What the end of a program that has failed may be due to: access as it was at start, and its last lines."""
     if access is None:
         return []
     found = []

@@ -9,7 +9,7 @@ from typing import Callable, Mapping
 
 from tpujob_contract.environment import Process
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.child.refused import Refused
+from tpujob_launcher.child.outcome import Refused
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.tpu.holders import TpuFiles, find_holders, wants_whole_tpu
 

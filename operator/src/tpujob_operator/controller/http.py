@@ -16,7 +16,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tpujob_contract.connections.http_server import EVERY_ADDRESS, Handler, HttpServer, Request, Response, plain
+from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
+from tpujob_contract.connections.ports import EVERY_ADDRESS
 from tpujob_operator.controller import page
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 from tpujob_operator.settings import Settings

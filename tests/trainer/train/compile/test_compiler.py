@@ -179,6 +179,47 @@ def test_gradients_of_layers_travel_beside_arithmetic(generation: str, shape: tu
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("mlp_dim", "mesh", "is_waited_for"),
+    [
+        pytest.param(4096, {}, False, id="rings"),
+        pytest.param(2048, {}, True, id="parts too narrow for rings"),
+        pytest.param(4096, {"fsdp": 8, "tensor": 2}, True, id="another axis, no rings"),
+    ],
+)
+def test_matrices_of_feed_forward_blocks_wait_without_rings_alone(
+    mlp_dim: int, mesh: dict[str, int], is_waited_for: bool
+) -> None:
+    """They travel while they are multiplied, where `rings.py` says so."""
+    layers, width = 2, 1024
+    model = {"layers": layers, "embedDim": width, "heads": 2, "headDim": 128, "mlpDim": mlp_dim, "vocabSize": 256}
+    block = {**TINY, "model": model, "mesh": mesh, "sequenceLength": 512}
+    found = compile_apart(block, generation="v5p", shape=(2, 2, 4), vocabulary=256)
+    gathers = [each for each in found["exchanges"] if each["is_in_loop"] and each["kind"] == "all-gather"]
+    waiting = sum(each["bytes"] for each in gathers if not each["is_asynchronous"])
+    matrix = width * mlp_dim * 2 // mesh.get("tensor", 1)
+    if is_waited_for:
+        assert waiting > layers * 2 * 3 * matrix  # three, forward and again backward; attention's come on top
+    else:
+        assert waiting < layers * matrix  # attention's alone
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.timeout(1200)
+def test_no_padding_travels_between_slices() -> None:
+    """Each of 64 chips keeps 64 columns of `down`, which as the last dimension would be sent as 128."""
+    layers, width, mlp_dim, words = 2, 4096, 1024, 1024
+    model = {"layers": layers, "embedDim": width, "heads": 2, "headDim": 128, "mlpDim": mlp_dim, "vocabSize": words}
+    block = {**TINY, "model": model, "batchSize": 128, "sequenceLength": 1024}
+    found = compile_apart(block, generation="v5e", shape=(8, 8), slices=2, vocabulary=words)
+    sent = sum(each["sent_bytes"] for each in found["exchanges"] if each["is_between_slices"])
+    of_layer = 4 * 2 * 128 + 3 * mlp_dim  # columns of its matrices: attention's, and the block's
+    matrices = width * (layers * of_layer + 2 * words) * 2 // 64  # bfloat16, one part of 64
+    assert matrices < sent < matrices + 2**17  # and norms in float32, each on every chip
+
+
+@pytest.mark.tpu_compiler
 def test_step_that_does_not_fit_says_by_how_much() -> None:
     block = {**TINY, "model": {"preset": "llama2-7b"}, "data": {**TINY["data"], "tokenizer": "t.json"}}
     found = compile_apart({**block, "batchSize": 4}, generation="v5e", shape=(2, 2))

@@ -8,12 +8,13 @@ The one place that touches `jax._src.distributed`, whose client JAX does not exp
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
@@ -213,23 +214,16 @@ def _milliseconds(seconds: float) -> int:
     return max(int(seconds * 1000), 1)
 
 
-class _named:  # noqa: N801 - reads as a statement
+@contextlib.contextmanager
+def _named(doing: str, name: Callable[[int], str] = "process {}".format) -> Iterator[None]:
     """Turns what the service raises into our error, with what was being done."""
-
-    def __init__(self, doing: str, name: Callable[[int], str] = "process {}".format) -> None:
-        self._doing = doing
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # JaxRuntimeError; a plain RuntimeError in older versions.
-        if isinstance(error, RuntimeError):
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            absent = [self._name(process) for process in _absent(str(error))]
-            who = f"{listed(absent)} did not come; " if absent else ""
-            raise CoordinationError(f"{self._doing}: {who}{first}") from error
+    try:
+        yield
+    except RuntimeError as error:  # JaxRuntimeError; a plain one in older versions
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        absent = [name(process) for process in _absent(str(error))]
+        who = f"{listed(absent)} did not come; " if absent else ""
+        raise CoordinationError(f"{doing}: {who}{first}") from error
 
 
 def _absent(text: str) -> list[int]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 GIB = 2**30
+LANES = 128
+"""Numbers of a row of a vector register: the last dimension of an array is padded to a multiple of them."""
 SCATTERED_AT_ONCE = 64
 """Devices of `fsdp` from which libtpu 0.0.50.1 makes no rings of the products whose sums are scattered."""
 

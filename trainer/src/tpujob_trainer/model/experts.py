@@ -170,13 +170,14 @@ def mix(
         expert = jnp.clip(local[order], 0, here - 1)
         gate += blocks.biases[0][expert].astype(gate.dtype)
         up += blocks.biases[1][expert].astype(up.dtype)
-    out = product(combine(gate, up), "down", blocks.down)
+    scales = jnp.where(is_here, weights.ravel(), 0.0)[order].astype(x.dtype)[:, None]
+    # Weighed before the last product, whose result the backward pass then does not need.
+    out = product(combine(gate, up) * scales, "down", blocks.down)
     if blocks.biases is not None:
-        out += blocks.biases[2][expert].astype(out.dtype)
-    scales = jnp.where(is_here, weights.ravel(), 0.0)[order].astype(x.dtype)
+        out += blocks.biases[2][expert].astype(out.dtype) * scales
     # Rows behind the last expert's belong to no group; what is there must not reach the sum, not even as 0 · NaN.
     found = jnp.where(jnp.arange(len(order))[:, None] < counts.sum(), out, 0)
-    return jnp.zeros_like(x).at[of_token].add(found * scales[:, None])
+    return jnp.zeros_like(x).at[of_token].add(found)
 
 
 def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:

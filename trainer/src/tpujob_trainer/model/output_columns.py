@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from tpujob_trainer.model.chips import LANES
 from tpujob_trainer.model.partitioning import TENSOR, WEIGHT_AXES
 
 TOKENS_PER_COLUMN = 2
@@ -84,7 +85,11 @@ def summed_between_replicas(gradient: jax.Array, mesh: Mesh, axes: tuple[str, ..
     """Of all slices and replicas in float32; it travels as `dtype`: between slices, bytes are dear."""
     if mesh_size(mesh, axes) == 1:
         return gradient
-    total: jax.Array = jax.lax.psum(gradient.astype(dtype), axes)
+    rows, columns = gradient.shape
+    # A table of fewer columns would travel padded to so many. A flattened one is sent in the same form.
+    beside = LANES // columns if LANES % columns == 0 and rows % (LANES // columns) == 0 else 1
+    wide = jnp.concatenate(jnp.split(gradient.astype(dtype), beside), axis=1)
+    total: jax.Array = jnp.concatenate(jnp.split(jax.lax.psum(wide, axes), beside, axis=1))
     return total.astype(jnp.float32)
 
 

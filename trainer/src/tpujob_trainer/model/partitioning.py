@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.chips import SCATTERED_AT_ONCE
@@ -159,8 +160,7 @@ class Travel(NamedTuple):
     @property
     def divided(self) -> int:
         """The dimension along which a weight is gathered."""
-        pairs = zip(self.kept.spec, self.seen.spec, strict=True)
-        return next(number for number, (kept, seen) in enumerate(pairs) if kept != seen)
+        return next(number for number, axes in enumerate(self.kept.spec) if axes is not None and FSDP in axes)
 
     def there(self, weight: jax.Array) -> jax.Array:
         """The weight, or what is made of its parts, as a layer sees it."""
@@ -170,10 +170,16 @@ class Travel(NamedTuple):
 
     def back(self, gradient: jax.Array) -> jax.Array:
         """The gradient, as the weight is kept."""
-        if self.by_side is not None:
-            gradient = jax.lax.with_sharding_constraint(gradient, self.by_side)
-        scattered: jax.Array = jax.lax.with_sharding_constraint(gradient, self.kept)
-        return scattered
+        if self.by_side is None:
+            scattered: jax.Array = jax.lax.with_sharding_constraint(gradient, self.kept)
+            return scattered
+        # As the last dimension, a part narrower than 128 lanes travels between slices padded to these, and the second
+        # scatter is compiled as a sum.
+        at = self.divided
+        turned = jnp.moveaxis(gradient, at, 0)
+        for place in (self.by_side, self.kept):
+            turned = jax.lax.with_sharding_constraint(turned, _with_first(place, at))
+        return jnp.moveaxis(turned, 0, at)
 
 
 def travel(mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec) -> Travel:
@@ -231,6 +237,12 @@ def _gather_forward(weight: jax.Array, way: Travel) -> tuple[jax.Array, None]:
 
 def _gather_backward(way: Travel, _: None, gradient: jax.Array) -> tuple[jax.Array]:
     return (way.back(gradient),)
+
+
+def _with_first(place: NamedSharding, at: int) -> NamedSharding:
+    """Of an array whose dimension `at` has become the first."""
+    spec = (*place.spec,)
+    return NamedSharding(place.mesh, PartitionSpec(spec[at], *spec[:at], *spec[at + 1 :]))
 
 
 _gather.defvjp(_gather_forward, _gather_backward)

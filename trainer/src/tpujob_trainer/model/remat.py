@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 Policy = Callable[..., Any]
 
-_OTHERS: dict[str, Policy] = {
-    "none": save_all_but_gathered,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-}
+
+def _save_products(primitive: Any, *arguments: Any, **settings: Any) -> bool:
+    """A policy of `jax.checkpoint`: results of products with matrices are kept, with those of experts, too."""
+    is_plain = jax.checkpoint_policies.dots_with_no_batch_dims_saveable(primitive, *arguments, **settings)
+    return bool(is_plain) or str(primitive) == "ragged_dot_general"
+
+
+_OTHERS: dict[str, Policy] = {"none": save_all_but_gathered, "dots": _save_products}
 
 
 def policy(shape: ModelShape) -> Policy:

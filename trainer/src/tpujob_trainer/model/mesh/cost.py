@@ -22,14 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpujob_trainer.model.chips import SCATTERED_AT_ONCE, Chip
+from tpujob_trainer.model.chips import LANES, SCATTERED_AT_ONCE, Chip
 from tpujob_trainer.model.mesh.rings import rings_on, scatters_beside
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import AXES, Rings
 from tpujob_trainer.model.shape import ModelShape
 
-LANES = 128
-"""Numbers of a row of a vector register."""
 STATE_BYTES = 16
 """Of a weight: itself and two moments in float32, and its gradient."""
 GATHERED_COPIES = 3
@@ -66,7 +64,9 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     sums = (5 if model.remat == "full" else 4) * stream
     dense_shards = mesh.fsdp * mesh.expert
     dense_whole, experts_whole = 2 * dense / mesh.tensor, 2 * of_experts / mesh.tensor / mesh.expert
-    gathers = (1.5 if model.quantization else 2) * (dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp))
+    gathers = (1.5 if model.quantization else 2) * (
+        dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp)
+    )
     gradients, once = _gradients(model, mesh, parts, dense_whole, experts_whole)
     others = sums * model.layers * 2 * _ring(mesh.tensor) + sums * with_experts * (mesh.expert - 1)
     sizes = dict(zip(AXES, mesh.sizes, strict=True))

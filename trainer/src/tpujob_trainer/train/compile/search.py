@@ -119,9 +119,16 @@ def _recomputed(model: ModelShape, forward: int, length: int) -> int:
     """Operations for a token that the backward pass does again."""
     attention = attention_flops_per_token(model, length, is_causal=True)
     if model.remat == "full":
-        again = forward - 2 * model.embed_dim * model.vocab_size
+        again = forward - 2 * model.embed_dim * model.vocab_size - (0 if model.post_norms else _last_products(model))
         return again - attention if "attention" in model.remat_save else again
     return attention if model.remat == "dots" else 0
+
+
+def _last_products(model: ModelShape) -> int:
+    """Operations for a token whose results only the sum behind a feed-forward block needs."""
+    width = model.mlp_dim * (model.experts_per_token if model.experts else 1) + (model.shared_mlp_dim or 0)
+    dense = model.dense_layers * (model.dense_mlp_dim or 0)
+    return 2 * model.embed_dim * ((model.layers - model.dense_layers) * width + dense)
 
 
 class _Chosen:

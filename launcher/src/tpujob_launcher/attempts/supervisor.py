@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Callable, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Mapping, Optional, Sequence
 
 from tpujob_launcher.child.ending import FINISHED_SECONDS, Act, Ending
 from tpujob_launcher.child.leftovers import end_leftovers
@@ -22,47 +22,9 @@ from tpujob_launcher.child.output import Output
 from tpujob_launcher.child.processes import adopt_orphans, descendants, die_with, is_stopped, reap, send
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
+from tpujob_launcher.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
-
-
-class Others(Protocol):
-    """The launchers of the other hosts."""
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether this program has to end, since another one failed."""
-
-    @property
-    def following(self) -> Optional[Tuple[int, str]]:
-        """Exit code and words of this program, should it end because of another one."""
-
-    @property
-    def speaks(self) -> bool:
-        """Whether the program hears of an end by itself."""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the program has spoken, and does so no longer."""
-
-    @property
-    def in_place(self) -> int:
-        """How often all may start again."""
-
-    def fileno(self) -> int:
-        """For `select`."""
-
-    def was_asked(self, by: str) -> None:
-        """This container was asked to stop."""
-
-    def fail(self, code: int, at: float, line: str) -> None:
-        """The program has failed, and may take its time to end: exit code, Unix time, cause."""
-
-    def step(self) -> None:
-        """Handles what has come, and what is due."""
-
-    def seconds(self) -> Optional[float]:
-        """Until something is due; None: nothing is."""
 
 
 def run(
@@ -72,20 +34,20 @@ def run(
     *,
     grace_seconds: float,
     keep_output: bool,
-    on_start: Callable[[int], None] = lambda child: None,
-    on_end: Callable[[ExitResult], None] = lambda result: None,
-    on_late_stop: Callable[[int], None] = lambda number: None,
-    ends: Optional[ProgramEnds] = None,
-    exit_seconds: Optional[float] = None,
-    others: Optional[Others] = None,
-    silence_seconds: Optional[float] = None,
+    on_start: Callable[[int], None],
+    on_end: Callable[[ExitResult], None],
+    on_late_stop: Callable[[int], None],
+    ends: Optional[ProgramEnds],
+    exit_seconds: Optional[float],
+    peers: Optional[Peers],
+    silence_seconds: Optional[float],
 ) -> ExitResult:
     """Runs a command until neither it nor anything that it started is alive.
 
     Args:
         command: Program and arguments.
-        environ: Its environment.
-        signals: Receives this process's signals.
+        environ: Of the program.
+        signals: Of this process.
         grace_seconds: Time from the stop signal to SIGKILL, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
@@ -94,7 +56,7 @@ def run(
         on_late_stop: Called with a stop signal that came after that: it changes nothing of how the program ended.
         ends: Receives what the program says of its end.
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
-        others: The launchers of the other hosts, which may have it ended.
+        peers: The launchers of the other hosts, which may have it ended.
         silence_seconds: How long the program may print nothing before it is ended; None: as long as it likes.
 
     Raises:
@@ -105,13 +67,13 @@ def run(
     child = _start(command, environ, output)
     on_start(child.pid)
     ending = Ending(child.pid, grace_seconds=grace_seconds, exit_seconds=exit_seconds, silence_seconds=silence_seconds)
-    result = _Supervision(child, signals, ending, ends, others, output).run()
+    result = _Supervision(child, signals, ending, ends, peers, output).run()
     on_end(result)
-    serve: Callable[[], None] = others.step if others else lambda: None
+    serve: Callable[[], None] = peers.step if peers else lambda: None
     left, stops = end_leftovers(signals, ending.leftover_seconds(time.monotonic()), serve)
     for number in stops[:1]:
         on_late_stop(number)
-    seconds = ending.drain_seconds(in_place=others is not None and others.in_place > 0)
+    seconds = ending.drain_seconds(in_place=peers is not None and peers.in_place > 0)
     if output and not output.finish(seconds, serve):
         logger.warning("nobody reads the output: its end is lost")
     return dataclasses.replace(
@@ -136,30 +98,22 @@ def _start(command: Sequence[str], environ: Mapping[str, str], output: Optional[
             output.start()
 
 
+@dataclasses.dataclass(frozen=True)
 class _Supervision:
     """One program from its start to its end: what is heard of it goes to `ending`, which says what to do."""
 
-    def __init__(
-        self,
-        child: subprocess.Popen[bytes],
-        signals: SignalQueue,
-        ending: Ending,
-        ends: Optional[ProgramEnds],
-        others: Optional[Others],
-        output: Optional[Output],
-    ) -> None:
-        self._child = child
-        self._signals = signals
-        self._ending = ending
-        self._ends = ends
-        self._others = others
-        self._output = output
+    child: subprocess.Popen[bytes]
+    signals: SignalQueue
+    ending: Ending
+    ends: Optional[ProgramEnds]
+    peers: Optional[Peers]
+    output: Optional[Output]
 
     def run(self) -> ExitResult:
         """Returns how it ended; what it started may still be there."""
-        child = self._child
+        child = self.child
         while child.returncode is None:
-            received = self._signals.wait(self._seconds(), *[each for each in (self._ends, self._others) if each])
+            received = self.signals.wait(self._seconds(), *[each for each in (self.ends, self.peers) if each])
             # Reaped first: a signal that comes after the end was not heard by the program, and must not change what the
             # end means.
             child.returncode = reap().get(child.pid)
@@ -169,67 +123,67 @@ class _Supervision:
             if signal.SIGCHLD in received:
                 self._look_whether_frozen()
             self._pass_on(received)
-            self._hear_others()
-            for act in self._ending.look(time.monotonic(), time.time(), self._printed_at):
+            self._hear_peers()
+            for act in self.ending.look(time.monotonic(), time.time(), self._printed_at):
                 self._do(act)
         ended_at = time.time()
-        if self._others is not None:
-            self._others.step()  # the last words of the program to its launcher
-        return self._ending.result(child.returncode, ended_at, self._others.following if self._others else None)
+        if self.peers is not None:
+            self.peers.step()  # the last words of the program to its launcher
+        return self.ending.result(child.returncode, ended_at, self.peers.standing.following if self.peers else None)
 
     @property
     def _printed_at(self) -> float:
-        return self._output.tail.heard_at if self._output else 0.0
+        return self.output.tail.heard_at if self.output else 0.0
 
     def _seconds(self) -> Optional[float]:
-        own = self._ending.seconds(time.monotonic(), self._printed_at)
-        due = self._others.seconds() if self._others else None
+        own = self.ending.seconds(time.monotonic(), self._printed_at)
+        due = self.peers.seconds() if self.peers else None
         return min((each for each in (own, due) if each is not None), default=None)
 
     def _hear_program(self) -> None:
-        for end in self._ends.receive() if self._ends else ():
-            if self._ending.reported(end, time.monotonic()) and self._others is not None:
-                self._others.fail(end.code, end.at, end.error)
+        for end in self.ends.receive() if self.ends else ():
+            if self.ending.reported(end, time.monotonic()) and self.peers is not None:
+                self.peers.fail(end.code, end.at, end.error)
 
-    def _hear_others(self) -> None:
-        others, ending = self._others, self._ending
-        if others is None:
+    def _hear_peers(self) -> None:
+        peers, ending = self.peers, self.ending
+        if peers is None:
             return
-        others.step()
+        peers.step()
         # Asked to stop itself, it saves, and has the grace period for that.
-        if others.has_to_end and not ending.was_told and ending.stop_signal is None:
-            if others.following is not None:
-                logger.warning("the program has to end: %s", others.following[1])
+        if peers.standing.has_to_end and not ending.was_told and ending.stop_signal is None:
+            if peers.standing.following is not None:
+                logger.warning("the program has to end: %s", peers.standing.following[1])
             ending.told(
-                others.following,
-                speaks=others.speaks,
-                is_silent=others.is_silent,
-                in_place=others.in_place > 0,
+                peers.standing.following,
+                speaks=peers.program.speaks,
+                is_silent=peers.is_silent,
+                in_place=peers.in_place > 0,
                 now=time.monotonic(),
             )
 
     def _look_whether_frozen(self) -> None:
-        if not is_stopped(self._child.pid):
-            self._ending.thawed()
-        elif self._ending.froze(time.monotonic(), time.time()):
+        if not is_stopped(self.child.pid):
+            self.ending.thawed()
+        elif self.ending.froze(time.monotonic(), time.time()):
             logger.warning(
                 "the program is frozen: a signal (SIGSTOP) has stopped it; `kill -CONT %d` lets it go on",
-                self._child.pid,
+                self.child.pid,
             )
 
     def _pass_on(self, received: Sequence[int]) -> None:
         for number in received:
             if number in FORWARDED:
-                send(self._child.pid, number, group=True)
-            if number in STOP and self._ending.asked_to_stop(number, time.monotonic(), time.time()):
-                if self._ending.finished is not None:
-                    seconds = time.time() - self._ending.finished.at
+                send(self.child.pid, number, group=True)
+            if number in STOP and self.ending.asked_to_stop(number, time.monotonic(), time.time()):
+                if self.ending.finished is not None:
+                    seconds = time.time() - self.ending.finished.at
                     logger.warning("the program came to its end %.1f s before it was told to stop", seconds)
-                if self._others is not None:
-                    self._others.was_asked(signal.Signals(number).name)
+                if self.peers is not None:
+                    self.peers.was_asked(signal.Signals(number).name)
 
     def _do(self, act: Act) -> None:
-        ending, pid = self._ending, self._child.pid
+        ending, pid = self.ending, self.child.pid
         if act is Act.NAME_FAILURE and ending.failure is not None:
             logger.error(
                 "the program failed, and is in its exit handlers: %s; it is killed %.0f s after it failed",
