@@ -351,7 +351,7 @@ class Model:
     @property
     def _gathers_narrow(self) -> bool:
         """Whether matrices travel in the narrow type in which they are multiplied."""
-        return self.shape.quantization is not None and self.shape.latent is None and not self._gathers_at_once
+        return self.shape.gathers_narrow and not self._gathers_at_once
 
     @property
     def _gathers_at_once(self) -> bool:

@@ -200,6 +200,11 @@ class ModelShape:
         return usual if self.latent is None else usual * self.latent.score_factor
 
     @property
+    def gathers_narrow(self) -> bool:
+        """Whether a layer's matrices travel between devices in the narrow type in which they are multiplied."""
+        return self.quantization is not None and self.latent is None
+
+    @property
     def value_dim(self) -> int:
         """Width of a head's values."""
         return self.head_dim if self.latent is None else self.latent.value_dim

@@ -64,9 +64,8 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     sums = (5 if model.remat == "full" else 4) * stream
     dense_shards = mesh.fsdp * mesh.expert
     dense_whole, experts_whole = 2 * dense / mesh.tensor, 2 * of_experts / mesh.tensor / mesh.expert
-    gathers = (1.5 if model.quantization else 2) * (
-        dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp)
-    )
+    passes = 1.5 if model.gathers_narrow else 2
+    gathers = passes * (dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp))
     gradients, once = _gradients(model, mesh, parts, dense_whole, experts_whole)
     others = sums * model.layers * 2 * _ring(mesh.tensor) + sums * with_experts * (mesh.expert - 1)
     sizes = dict(zip(AXES, mesh.sizes, strict=True))
