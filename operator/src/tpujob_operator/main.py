@@ -70,7 +70,8 @@ async def run(settings: Settings) -> None:
         gatherer.is_current = watches.is_current
 
         def elected() -> None:
-            for key in cache.jobs:
+            # A job that has just been created does not wait for a pass over thousands that are as they should be.
+            for key in cache.jobs.unseen_first():
                 queue.add(key)
             resync.soon()
 

@@ -44,3 +44,12 @@ def test_list_that_is_older_than_a_deletion_brings_nothing_back(
     assert not kept(cache)
     sink(cache).changed(at(manifest, 11), deleted=False)
     assert kept(cache)
+
+
+def test_whoever_begins_to_lead_looks_first_at_jobs_that_are_new_or_edited() -> None:
+    cache = Cache(TerminationCache(), lambda key: None)
+    for name, generation, observed in (("old", 3, 3), ("edited", 4, 3), ("older", 1, 1), ("new", 1, None)):
+        status = {} if observed is None else {"status": {"observedGeneration": observed}}
+        metadata = {"name": name, "namespace": "team", "generation": generation, "resourceVersion": "5"}
+        cache.jobs.changed({"metadata": metadata, **status}, deleted=False)
+    assert [name for _, name in cache.jobs.unseen_first()] == ["edited", "new", "old", "older"]

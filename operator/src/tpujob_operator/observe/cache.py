@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,9 +86,9 @@ class JobCache:
         job: Object = orjson.loads(kept[1])
         return job
 
-    def __iter__(self) -> Iterator[Key]:
-        """The keys of all jobs."""
-        return iter(tuple(self._kept))
+    def unseen_first(self) -> list[Key]:
+        """The keys of all jobs: first of those that are new or edited, and that no operator has looked at since."""
+        return sorted(self._kept, key=lambda key: _is_seen(orjson.loads(self._kept[key][1])))
 
     def put(self, manifest: Object) -> bool:
         """Keeps this version, unless a newer one is there; whether it was news."""
@@ -260,6 +260,11 @@ def version_of(manifest: Mapping[str, Any]) -> int:
 def _job_of(manifest: Mapping[str, Any]) -> str | None:
     name: str | None = (manifest["metadata"].get("labels") or {}).get(kubernetes_names.JOB_NAME)
     return name or None
+
+
+def _is_seen(job: Object) -> bool:
+    """Whether status tells of the job as it is."""
+    return bool((job.get("status") or {}).get("observedGeneration") == job["metadata"].get("generation"))
 
 
 def _trimmed(manifest: Object) -> bytes:
