@@ -208,8 +208,9 @@ bench-start: .venv/dev ## what thousands of processes that meet, beat and vote c
 bench-launchers: .venv/dev ## one death among thousands of launchers, until all have started again in place; SIZES chooses
 	$(BIN)/python -m benchmarks.launchers --sizes $(or $(SIZES),64 512 2048)
 
-bench-operator: .venv/dev tools ## 500 jobs at once on a real API server, and 20 that train: JOBS=5000 RUNNING=1000 for the large figures
+bench-operator: .venv/dev tools ## 500 jobs at once on a real API server, beside Kubeflow Trainer, and 20 that train: JOBS=5000 RUNNING=1000 for the large figures
 	$(BIN)/python -m benchmarks.operator_load --jobs $(or $(JOBS),500)
+	$(BIN)/python -m benchmarks.operator_beside --jobs 500
 	$(BIN)/python -m benchmarks.operator_running --jobs $(or $(RUNNING),20)
 	$(BIN)/python -m benchmarks.operator_cache
 

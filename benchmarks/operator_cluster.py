@@ -49,11 +49,11 @@ def create(plane: ControlPlane, name: str, *, namespace: str = NAMESPACE, **spec
 class Creations:
     """When objects of both namespaces were created, by the clock of the API server: its audit log costs no request."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        """Begins at the start of the log."""
+    def __init__(self, plane: ControlPlane, *, resource: str = "tputrainingjobs") -> None:
+        """Begins at the start of the log; the resource is the one of the jobs."""
         self._lines = plane.audit_log.open()
         self._rest = ""
-        self.times: dict[str, dict[str, float]] = {"tputrainingjobs": {}, "jobsets": {}}
+        self.times: dict[str, dict[str, float]] = {resource: {}, "jobsets": {}}
         """By resource and name: of a job when the request came, of a JobSet when it was answered; in seconds."""
 
     def read(self) -> None:
@@ -61,16 +61,17 @@ class Creations:
         self._rest += self._lines.read()
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
-            if '"verb":"create"' in line and f'"namespace":"{NAMESPACE}' in line:
+            # Whoever applies what is not there creates it with a PATCH.
+            if '"code":201' in line and f'"namespace":"{NAMESPACE}' in line:
                 self._note(json.loads(line))
 
     def _note(self, event: dict[str, Any]) -> None:
         reference = event["objectRef"]
         times = self.times.get(reference["resource"])
-        if times is None or event["responseStatus"]["code"] != 201:
+        if times is None or "subresource" in reference or event["responseStatus"]["code"] != 201:
             return
-        is_job = reference["resource"] == "tputrainingjobs"
-        moment = event["requestReceivedTimestamp" if is_job else "stageTimestamp"]
+        is_jobset = reference["resource"] == "jobsets"
+        moment = event["stageTimestamp" if is_jobset else "requestReceivedTimestamp"]
         times[reference["name"]] = datetime.fromisoformat(moment).timestamp()
 
 

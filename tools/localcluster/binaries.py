@@ -90,6 +90,13 @@ PROGRAMS = {
         _kubernetes("kubectl"),
         Program("jobset", "jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", files="charts/jobset"),
         Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", files="charts/kueue"),
+        Program(
+            "kubeflow-trainer",
+            "kubeflow-trainer",
+            "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+            "github.com/kubeflow/trainer/v2",
+            files="manifests",
+        ),
         Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3"),
         _kubernetes("kube-scheduler"),
         _kubernetes("kubelet"),

@@ -1,0 +1,118 @@
+"""Kubeflow Trainer on a control plane that has the JobSet controller: its manifests, its process on loopback.
+
+Its manifests hold for a cluster, with a Deployment and a Service. Here the process runs beside the control plane, as
+its service account, with the configuration of those manifests but for addresses, the election of a leader, which a
+single process does not need, and certificates, which are given to it.
+"""
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.localcluster import binaries
+from tools.localcluster.api import ApiError
+from tools.localcluster.control_plane import HOST, ControlPlane
+from tools.localcluster.plain_http import answers
+from tools.localcluster.processes import Process, free_ports
+from tools.localcluster.waiting import wait_for
+
+NAMESPACE = "kubeflow-system"
+NAME = "kubeflow-trainer-controller-manager"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+RUNTIME = "jax-distributed"
+WITHOUT_JOBSET = "# Comment this line if JobSet is installed"
+"""What the manifests say of the line that installs JobSet, too."""
+LEFT_OUT = ("Deployment", "Service", "CustomResourceDefinition")
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+def custom_resources() -> list[Path]:
+    """The files of its CustomResourceDefinitions, for `ControlPlane(custom_resources=...)`."""
+    return sorted((binaries.files("kubeflow-trainer") / "base" / "crds").glob("trainer.kubeflow.org_*.yaml"))
+
+
+@contextmanager
+def controller(plane: ControlPlane) -> Iterator[int]:
+    """Its controller; the process id. Returns to the caller when a job can be created."""
+    webhook, health = free_ports(2)
+    configuration = _install(plane, webhook)
+    folder = plane.directory / "kubeflow"
+    certificates = folder / "k8s-webhook-server" / "serving-certs"
+    certificates.mkdir(parents=True)
+    plane.authority.issue(certificates / "tls.crt", certificates / "tls.key", dns_names=[], addresses=[HOST])
+    configuration |= {
+        "webhook": {"host": HOST, "port": webhook},
+        "health": {**configuration["health"], "healthProbeBindAddress": f"{HOST}:{health}"},
+        "metrics": {"bindAddress": "0"},
+        "leaderElection": {"leaderElect": False},
+        "certManagement": {"enable": False},
+    }
+    config = folder / "config.yaml"
+    config.write_text(json.dumps(configuration))
+    # It looks for its certificates in the folder for temporary files.
+    environment = {"KUBECONFIG": str(plane.kubeconfig_of_service_account(NAMESPACE, NAME)), "TMPDIR": str(folder)}
+    command: list[str | Path] = [binaries.path("kubeflow-trainer"), f"--config={config}"]
+    process = Process("kubeflow-trainer", command, folder / "log", environment=environment)
+    try:
+        process.wait_until_ready("a ready Kubeflow Trainer", lambda: answers(f"http://{HOST}:{health}/readyz"))
+        wait_for("the API server to call its webhooks", lambda: _has_runtime(plane), explain=process.last_log_lines)
+        yield process.pid
+    finally:
+        process.stop()
+
+
+def create(plane: ControlPlane, name: str, *, namespace: str) -> None:
+    """Creates a suspended job of two processes."""
+    spec = {
+        "runtimeRef": {"name": RUNTIME},
+        "suspend": True,
+        "trainer": {"image": "example.com/image", "command": ["train"], "numNodes": 2},
+    }
+    path = f"/apis/{API_VERSION}/namespaces/{namespace}/trainjobs"
+    plane.api.create(path, {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": {"name": name}, "spec": spec})
+
+
+def _install(plane: ControlPlane, webhook_port: int) -> dict[str, Any]:
+    """Applies its manifests without the workload; the configuration that they hold."""
+    manifests = plane.directory / "kubeflow-manifests"
+    shutil.copytree(binaries.files("kubeflow-trainer"), manifests)
+    overlay = manifests / "overlays" / "manager" / "kustomization.yaml"
+    lines = overlay.read_text().splitlines()
+    overlay.write_text("\n".join(line for line in lines if WITHOUT_JOBSET not in line))
+    objects = list(yaml.safe_load_all(plane.kubectl("kustomize", overlay.parent)))
+    (configuration,) = (
+        content
+        for manifest in objects
+        if manifest["kind"] == "ConfigMap"
+        for name, content in manifest["data"].items()
+        if name == "controller_manager_config.yaml"
+    )
+    ca_bundle = base64.b64encode(plane.ca_file.read_bytes()).decode()
+    for manifest in objects:
+        if manifest["kind"] in WEBHOOKS:
+            for webhook in manifest["webhooks"]:
+                path = webhook["clientConfig"]["service"]["path"]
+                webhook["clientConfig"] = {"url": f"https://{HOST}:{webhook_port}{path}", "caBundle": ca_bundle}
+    installed = [manifest for manifest in objects if manifest["kind"] not in LEFT_OUT]
+    plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(installed))
+    loaded: dict[str, Any] = yaml.safe_load(configuration)
+    return loaded
+
+
+def _has_runtime(plane: ControlPlane) -> bool:
+    """Whether the runtime of the jobs is there: it is made as soon as its webhook answers."""
+    runtime = binaries.files("kubeflow-trainer") / "base" / "runtimes" / "jax_distributed.yaml"
+    try:
+        plane.api.create(f"/apis/{API_VERSION}/clustertrainingruntimes", yaml.safe_load(runtime.read_text()))
+    except ApiError as error:
+        if "failed calling webhook" in error.message:
+            return False
+        raise
+    return True

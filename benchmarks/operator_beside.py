@@ -1,0 +1,142 @@
+"""Many jobs at once, beside Kubeflow Trainer: both make one JobSet of each, in turns, each on an API server of its own.
+
+    python -m benchmarks.operator_beside --jobs 500 --rounds 2
+
+Jobs are suspended and have two processes. Prints, for each turn, from the creation of a job to its JobSet, and how much
+processor time each program used for one: of a time that two cores share, the sum is the least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import kubeflow_trainer, operator_cluster
+from benchmarks.operator_cluster import DEFINITION, NAMESPACE, SETTINGS, Creations, cpu_seconds, say
+from benchmarks.operator_load import POLL_SECONDS, quantile
+from tests.harness import operator_process
+from tools.localcluster import binaries
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.jobset import JobSetController, jobset_custom_resources
+
+PROGRAMS = ("kube-apiserver", "etcd", "kube-controller-manager")
+QUIET_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared."""
+
+    name: str
+    resource: str
+    """Of its jobs, as in the API server's audit log."""
+    definitions: tuple[Path, ...]
+    controller: Callable[[ControlPlane], AbstractContextManager[int]]
+    """Runs it; gives its process id."""
+    create: Callable[[ControlPlane, str], None]
+
+
+@contextmanager
+def our_operator(plane: ControlPlane) -> Iterator[int]:
+    """The operator of this repository, with the rights and settings of its chart."""
+    operator_process.grant_rights(plane)
+    with operator_process.OperatorProcess(plane, plane.directory / "operator", **SETTINGS) as operator:
+        yield operator_cluster.pid_of(operator)
+
+
+def sides() -> tuple[Side, Side]:
+    """Ours and theirs."""
+    ours = Side(
+        "tpujob",
+        "tputrainingjobs",
+        (DEFINITION,),
+        our_operator,
+        lambda plane, name: operator_cluster.create(plane, name, suspend=True),
+    )
+    theirs = Side(
+        f"Kubeflow Trainer {binaries.PROGRAMS['kubeflow-trainer'].version}",
+        "trainjobs",
+        tuple(kubeflow_trainer.custom_resources()),
+        kubeflow_trainer.controller,
+        lambda plane, name: kubeflow_trainer.create(plane, name, namespace=NAMESPACE),
+    )
+    return ours, theirs
+
+
+def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> None:
+    """Prints what so many jobs at once take on one side."""
+    definitions = [jobset_custom_resources(), *side.definitions]
+    with (
+        ControlPlane(folder, custom_resources=definitions) as plane,
+        JobSetController(plane) as jobset,
+        side.controller(plane) as controller,
+    ):
+        plane.create_namespace(NAMESPACE)
+        programs = {name: plane.pid_of(name) for name in PROGRAMS} | {"JobSet": jobset.pids[0], side.name: controller}
+        _wait_for_rest(controller)
+        before, own = {name: cpu_seconds(pid) for name, pid in programs.items()}, _own_seconds()
+        found = _latencies(side, plane, count, limit_seconds=limit_seconds)
+        _wait_for_rest(controller)
+        used = {name: cpu_seconds(pid) - before[name] for name, pid in programs.items()}
+        used["the threads that create"] = _own_seconds() - own
+        say(
+            f"{side.name}: p50 {quantile(found, 0.5):.1f} s, p99 {quantile(found, 0.99):.1f} s, "
+            f"all {found[-1]:.1f} s; {len(found)} of {count}"
+        )
+        each = ", ".join(f"{name} {seconds * 1000 / count:.1f}" for name, seconds in used.items())
+        say(f"  ms of processor time a job: {each}; together {sum(used.values()) * 1000 / count:.1f}")
+
+
+def _latencies(side: Side, plane: ControlPlane, count: int, *, limit_seconds: float) -> list[float]:
+    """Seconds from the creation of each job to its JobSet, in ascending order, of those that got one in time."""
+    creations = Creations(plane, resource=side.resource)
+    jobs, jobsets = creations.times[side.resource], creations.times["jobsets"]
+    until = time.monotonic() + limit_seconds
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        done = [threads.submit(side.create, plane, f"job-{index:05}") for index in range(count)]
+        while len(jobsets) < count and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+            creations.read()
+        for each in done:
+            each.result()
+    creations.read()
+    return sorted(made - jobs[name] for name, made in jobsets.items())
+
+
+def _wait_for_rest(controller: int) -> None:
+    """Returns when the controller used less than a tenth of a core for a while."""
+    used = -QUIET_SECONDS
+    while cpu_seconds(controller) - used > QUIET_SECONDS / 10:
+        used = cpu_seconds(controller)
+        time.sleep(QUIET_SECONDS)
+
+
+def _own_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=500, help="how many jobs are created at once")
+    parser.add_argument("--rounds", type=int, default=2, help="how many turns each side has")
+    parser.add_argument("--limit-seconds", type=float, default=3600, help="the longest that one turn waits")
+    options = parser.parse_args()
+    binaries.build_all(say, (*binaries.CONTROL_PLANE, "kubeflow-trainer"))
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(options.rounds):
+            for side in sides():
+                place = Path(folder) / f"{side.resource}-{turn}"
+                measure(side, place, options.jobs, limit_seconds=options.limit_seconds)
+
+
+if __name__ == "__main__":
+    main()
