@@ -209,6 +209,42 @@ def test_pod_that_still_uses_its_grace_period_explains_what_its_peers_do() -> No
     assert of_attempt(replace(seen, ended=()), 0).cause is Cause.UNEXPLAINED
 
 
+FIRST_DELETED = ended(0, 143, slice_index=1, **DELETED, asked_version=20)
+ALSO_DELETED = ended(0, 143, slice_index=0, after=4, **DELETED, asked_version=21)
+RECORDED = {"attempt": 0, "pod": FIRST_DELETED.pod, "sliceIndex": 1, "hostIndex": 0, "exitCode": 143, "askedAt": NOW}
+DELETED_BY_WHOM = {
+    # name: (ends, version in which the restart was first seen, the recorded disruption, cause)
+    "deleted, then the restart was counted": ((FIRST_DELETED,), 22, None, Cause.DISRUPTION),
+    "deleted after the restart was counted": ((FIRST_DELETED,), 19, None, Cause.UNEXPLAINED),
+    "an operator that starts sees the restart and one deletion": ((FIRST_DELETED,), 0, None, Cause.UNEXPLAINED),
+    "an operator that starts sees all of them deleted": ((FIRST_DELETED, ALSO_DELETED), 0, None, Cause.DISRUPTION),
+    "the operator before it had seen the deletion in time": ((FIRST_DELETED,), 0, RECORDED, Cause.DISRUPTION),
+    "evicted, which no restart does": ((replace(FIRST_DELETED, is_disrupted=True),), 0, None, Cause.DISRUPTION),
+}
+
+
+@pytest.mark.parametrize(
+    ("ends", "version", "record", "cause"), DELETED_BY_WHOM.values(), ids=list(DELETED_BY_WHOM.keys())
+)
+def test_deletion_that_a_restart_makes_is_no_disruption(
+    ends: tuple[Ended, ...], version: int, record: dict[str, Any] | None, cause: Cause
+) -> None:
+    """A program asked to be started again while no operator ran: all that is left is how JobSet deletes its peers."""
+    seen = restarted(ends)
+    assert seen.jobset is not None
+    state = replace(seen.jobset, restarts_version=version)
+    if record is not None:
+        seen = observed(job(status=recorded(disruption=record), slices=2, accelerator="cpu:1x1"), ended=ends)
+    finding = of_attempt(replace(seen, jobset=state), 0)
+    assert finding.cause is cause
+    recorded_now = decide(replace(seen, jobset=state), Settings()).status.disruption
+    assert (recorded_now is not None) == (cause is Cause.DISRUPTION)
+    if cause is Cause.UNEXPLAINED:
+        assert finding.message == (
+            f"Pod {FIRST_DELETED.pod} was deleted, maybe because others had failed: nobody saw how all of them ended."
+        )
+
+
 LAST = NOW + timedelta(seconds=3)
 
 

@@ -10,7 +10,7 @@ from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.terminations import TerminationCache
 
 KEY = ("team", "llama")
-JOBSET = {
+JOBSET: dict[str, Any] = {
     "metadata": {"name": "llama", "namespace": "team", "uid": "u", "labels": {"tpujob.dev/job-name": "llama"}},
     "spec": {"replicatedJobs": []},
 }
@@ -53,3 +53,17 @@ def test_whoever_begins_to_lead_looks_first_at_jobs_that_are_new_or_edited() -> 
         metadata = {"name": name, "namespace": "team", "generation": generation, "resourceVersion": "5"}
         cache.jobs.changed({"metadata": metadata, **status}, deleted=False)
     assert [name for _, name in cache.jobs.unseen_first()] == ["edited", "new", "old", "older"]
+
+
+def test_version_in_which_a_number_of_restarts_was_first_seen_stays() -> None:
+    cache = Cache(TerminationCache(), lambda key: None)
+
+    def seen(version: int, restarts: int, uid: str = "u") -> int | None:
+        metadata = {**JOBSET["metadata"], "uid": uid}
+        jobset = {**JOBSET, "metadata": metadata, "status": {"restarts": restarts}}
+        cache.jobsets.changed(at(jobset, version), deleted=False)
+        kept = cache.jobsets.get(*KEY)
+        assert kept is not None
+        return kept.state.restarts_version
+
+    assert [seen(5, 1), seen(6, 1), seen(8, 2), seen(9, 2), seen(11, 1, uid="another")] == [0, 0, 8, 8, 0]

@@ -12,7 +12,11 @@ from datetime import datetime, timedelta
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_contract.reports import termination_message
 from tpujob_contract.reports.termination_message import RETURNED_0
-from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
+from tpujob_operator.decide.disruption_record import (
+    may_follow_the_restart,
+    recorded_disruption,
+    recorded_lost_node,
+)
 from tpujob_operator.decide.first_failure import recorded_asking, recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing
 from tpujob_operator.observe.state import Ended, Leaving, Observed
@@ -44,7 +48,10 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
             return AttemptCause(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
     unasked = [end for end in ends if not end.was_asked]
     asked: list[Ended | Leaving] = [end for end in ends if end.was_asked and _disrupts(end, unasked, observed.now)]
-    if unasked:
+    deleted = min(asked, key=_asked_at, default=None)
+    if not unasked:
+        asked = [end for end in asked if not may_follow_the_restart(observed, end)]
+    else:
         # Pods that still use their grace period explain what their peers do.
         asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked, observed.now)]
     if asked:
@@ -68,6 +75,11 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
     if first is not None:
         # Its pod was gone before it was seen, or a cut network made processes lose each other.
         what = f"Pod {first.pod} lost process {named}, and nobody saw how that one ended."
+        return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
+    if deleted is not None:
+        what = (
+            f"{_disruption_message(deleted)[:-1]}, maybe because others had failed: nobody saw how all of them ended."
+        )
         return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
     return AttemptCause(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpujob_operator.decide.in_place import has_gone_on
-from tpujob_operator.observe.state import Ended, LostNode, Observed
+from tpujob_operator.observe.state import Ended, Leaving, LostNode, Observed
 from tpujob_resource.models.status import Disruption
 from tpujob_resource.models.times import EARLIEST
 
@@ -26,7 +26,10 @@ def disruption_to_record(observed: Observed) -> Disruption | None:
         return None
     if _has_gone_on(observed):
         recorded = None
-    found = [*map(_from_node, observed.lost_nodes), *(_from_end(end) for end in observed.ended if _is_evidence(end))]
+    found = [
+        *map(_from_node, observed.lost_nodes),
+        *(_from_end(end) for end in observed.ended if _is_evidence(observed, end)),
+    ]
     if recorded is not None:
         found.append(recorded)
     # Of equal ones the recorded one stays: it comes last in the list, and first by this.
@@ -69,8 +72,26 @@ def recorded_lost_node(observed: Observed) -> LostNode | None:
     return LostNode(attempt=record.attempt, name=record.node or "", trouble=record.trouble)
 
 
-def _is_evidence(end: Ended) -> bool:
-    return end.was_asked and end.asked_at is not None
+def may_follow_the_restart(observed: Observed, pod: Ended | Leaving) -> bool:
+    """Whether a pod may have been deleted because its JobSet restarts, and not the other way round.
+
+    So it is where the restart was counted before the deletion was seen, unless every pod of the attempt is known to
+    have been asked to stop: then one of these deletions came first. A mark of Kubernetes' own is no such deletion.
+    """
+    jobset, record = observed.jobset, observed.status.disruption
+    if jobset is None or pod.is_disrupted or pod.attempt >= jobset.restarts:
+        return False
+    if record is not None and (record.attempt, record.pod) == (pod.attempt, pod.pod):
+        return False  # seen in time, by this process or by the one before it
+    if pod.asked_version is None or jobset.restarts_version is None or pod.asked_version < jobset.restarts_version:
+        return False
+    asked: list[Ended | Leaving] = [*observed.ended, *observed.leaving]
+    seen = {(each.slice_index, each.host_index) for each in asked if each.attempt == pod.attempt}
+    return len(seen) < jobset.hosts
+
+
+def _is_evidence(observed: Observed, end: Ended) -> bool:
+    return end.was_asked and end.asked_at is not None and not may_follow_the_restart(observed, end)
 
 
 def _order(record: Disruption) -> tuple[Any, ...]:

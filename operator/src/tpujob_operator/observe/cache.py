@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -138,6 +138,7 @@ class JobSetCache:
         kept = self._kept.get(name)
         if (kept is not None and kept.version >= found.version) or self._deletions.covers(name, found.version):
             return False
+        found = replace(found, state=replace(found.state, restarts_version=_restarts_version(found, kept)))
         self._kept[name] = found
         return kept is None or kept.state != found.state
 
@@ -244,6 +245,12 @@ def kept_jobset(manifest: Object) -> KeptJobSet:
     """What is kept of a JobSet."""
     namespace, name = name_of(manifest)
     return KeptJobSet(jobset_state(manifest), _job_of(manifest) or name, namespace, version_of(manifest))
+
+
+def _restarts_version(found: KeptJobSet, kept: KeptJobSet | None) -> int | None:
+    if kept is None or kept.state.uid != found.state.uid:
+        return 0
+    return found.version if kept.state.restarts != found.state.restarts else kept.state.restarts_version
 
 
 def name_of(manifest: Mapping[str, Any]) -> Name:

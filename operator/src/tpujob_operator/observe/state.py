@@ -141,6 +141,8 @@ class JobSetState:
     outcome_message: str = ""
     outcome_at: datetime | None = None
     restarts: int = 0
+    restarts_version: int | None = None
+    """Resource version when this number was first seen; 0 if it never was another one while this process watched."""
     slices: int = 1
     hosts_per_slice: int = 1
     incarnation: int = 1
