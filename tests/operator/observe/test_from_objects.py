@@ -243,6 +243,19 @@ def test_nobody_knows_in_which_version_a_pod_ended_that_was_not_seen_before() ->
     assert seen({"state": terminated(75)}) is None
 
 
+@pytest.mark.parametrize(
+    ("finished_after", "was_asked"),
+    [(-600, True), (-2, False), (2, True)],
+    ids=["by a clock that is behind", "which the kubelet tells late", "after it was asked"],
+)
+def test_pod_that_was_seen_to_be_asked_to_stop_while_it_ran_was_asked(finished_after: float, was_asked: bool) -> None:
+    evidence = TerminationCache()
+    evidence.note(KEY, pod(0, deleted_after=0))
+    evidence.note(KEY, pod(0, state=terminated(137, after=finished_after), deleted_after=0))
+    (end,) = evidence.of(KEY, JOBSET_UID)
+    assert end.was_asked is was_asked
+
+
 @pytest.mark.parametrize("leads", [True, False], ids=["it resumes", "it reads that another has resumed"])
 def test_pods_that_a_pause_has_stopped_say_nothing_about_the_next_start(leads: bool) -> None:
     """JobSet goes on with the attempt that it suspended, so both starts have its number."""

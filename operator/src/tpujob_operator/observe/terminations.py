@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
@@ -39,6 +39,9 @@ WHOLE_MESSAGES = 16
 """So many ends of an attempt keep their message: the likeliest causes. Of the others the last characters are kept,
 and what says who failed first."""
 SHORT_MESSAGE_LENGTH = 200
+LONGEST_UNTOLD = timedelta(minutes=1)
+"""Most that a kubelet takes to tell that a container has ended. One that was seen to be asked to stop while it ran, and
+is said to have ended longer before, did so where the clock is behind."""
 
 
 class TerminationCache:
@@ -97,6 +100,8 @@ class TerminationCache:
         if ended is None:
             return False
         self._leaving.get(key, {}).pop(uid, None)
+        if asked is not None and asked[1].asked_at - ended.finished_at > LONGEST_UNTOLD:
+            ended = replace(ended, was_asked=True)
         asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
         ended = replace(ended, version=version if was_known else None, asked_version=asked_version)
         return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
