@@ -100,6 +100,9 @@ def seen(
         pytest.param(seen(1, *STOPPED, **AT_REST), SUSPENSION, id="a suspension is no restart"),
         pytest.param(seen(1, **AT_REST), SUSPENSION, id="a suspension that nobody saw is no restart"),
         pytest.param(
+            seen(1, *STOPPED, status=HAD_RUN), SUSPENSION, id="a suspension that a queue ends while pods still stop"
+        ),
+        pytest.param(
             seen(1, status={**HAD_RUN, "phase": "Queued"}),
             SUSPENSION,
             id="a suspension that shows after the next start",

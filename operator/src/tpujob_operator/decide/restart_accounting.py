@@ -171,7 +171,9 @@ def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCa
     finding = attempt_cause.of_attempt(observed, attempt)
     status = observed.status
     known = (of_jobsets(status) or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
-    if attempt >= known and finding.cause is not Cause.CRASH and _is_at_rest(observed, jobset, attempt):
+    # Kueue resumes what it admits although pods still stop.
+    rests = status.phase is Phase.STOPPING or _is_at_rest(observed, jobset, attempt)
+    if attempt >= known and finding.cause is not Cause.CRASH and rests:
         return replace(finding, cause=Cause.SUSPENSION)
     return finding
 
