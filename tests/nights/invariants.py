@@ -112,7 +112,8 @@ def each_fault_under_its_cause(history: History) -> list[str]:
       nodes when it judges, since a lost node shows up later than the crashes that it makes. So a program that failed by
       itself is free if a node of its attempt is lost before that;
     - any free cause, beside an act of a person on the job, or while the queue had no quota;
-    - suspension, where the JobSet was suspended as the attempt ended.
+    - suspension, where the JobSet was suspended as the attempt ended, or while the pod ran that was its last to end:
+      a queue resumes what it admits although pods still stop.
 
     Restarts that are judged several at a time are not looked at.
     """
@@ -135,7 +136,7 @@ def each_fault_under_its_cause(history: History) -> list[str]:
         if any(each.blow.kind in INFRASTRUCTURE for each in around):
             allowed |= {Cause.UNEXPLAINED}
         allowed |= _by_people(later.name, around) | _by_lost_nodes(history, uid, attempt, later.at)
-        allowed |= _by_suspension(history, uid, gone)
+        allowed |= _by_suspension(history, uid, attempt, gone)
         if len(booked) != 1 or not booked & allowed:
             injected = ", ".join(f"{end.why} {end.exit_code} of {end.pod}" for end in found) or "nothing"
             counted = ", ".join(sorted(booked)) or "nothing"
@@ -170,10 +171,13 @@ def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float
     return {Cause.DISRUPTION} if any(came[each.node] <= each.until for each in lost) else set()
 
 
-def _by_suspension(history: History, jobset: str, ended_at: float) -> set[Cause]:
-    """Whether the JobSet was suspended as the last pod of the attempt ended."""
+def _by_suspension(history: History, jobset: str, attempt: int, ended_at: float) -> set[Cause]:
+    """Whether the JobSet was suspended as the last pod of the attempt ended, or since that pod was made."""
+    last = {end.pod for end in history.ends if (end.jobset, end.attempt, end.at) == (jobset, attempt, ended_at)}
+    made_at = min((each.at for each in history.of("pod") if each.name in last), default=ended_at)
     before = [each for each in history.of("jobset") if each.uid == jobset and each.at <= ended_at]
-    return {Cause.SUSPENSION} if before and before[-1].facts["suspend"] else set()
+    since = [each for each in before if each.at > made_at]
+    return {Cause.SUSPENSION} if any(each.facts["suspend"] for each in (*before[-1:], *since)) else set()
 
 
 def _by_people(job: str, around: list[Struck]) -> set[Cause]:

@@ -119,6 +119,15 @@ GOOD = {
         pod(60),
         job(70, {**RESTARTED, "suspensionRestarts": 1}),
     ),
+    "suspension that a queue ends while pods still stop": history(
+        job(1, RUNNING),
+        pod(2),
+        jobset(5, suspend=True),
+        jobset(10),
+        end(20, "asked", 75),
+        jobset(50, restarts=1),
+        job(70, {**RESTARTED, "suspensionRestarts": 1}),
+    ),
     "JobSet that was deleted": history(job(1, RUNNING), struck(3, "delete-jobset"), job(4, FAILED)),
     "one of the workers": history(jobset(2), pod(3), job(4, {**RUNNING, "hosts": 3, "hostsReady": 1}, workers=3)),
     "worker whose clock was ahead": history(
@@ -195,6 +204,7 @@ BAD = [
             job(1, RUNNING),
             jobset(2, suspend=True),
             jobset(5),
+            pod(8),
             end(20, "crash"),
             jobset(50, restarts=1),
             pod(60),
