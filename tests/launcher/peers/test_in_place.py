@@ -28,7 +28,7 @@ if attempt < FAILS and "{deaf}":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while not (here / "go").exists():
     time.sleep(0.01)
-if os.environ["TPUJOB_HOST"] == "1" and attempt < FAILS:
+if os.environ["TPUJOB_HOST"] == os.environ.get("FAILING", "1") and attempt < FAILS:
     {failure}
 while attempt < FAILS:
     time.sleep(0.01)
@@ -114,6 +114,34 @@ def test_all_start_again_in_the_same_launchers(start: Start, tmp_path: Path, fai
     for host in range(HOSTS):
         assert (tmp_path / f"{host}-1").read_text().startswith(cause)
         assert f"attempt 1 in the same containers: {cause}" in launched[host].stderr
+
+
+ALONE = {"TPUJOB_HOSTS_PER_SLICE": "1", "FAILING": "0"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        ("raise RuntimeError('a bug')", "process 0 ended with exit code 1: RuntimeError: a bug"),
+        ("sys.exit(75)", "process 0 ended with exit code 75"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process 0 ended with exit code 137"),
+    ],
+    ids=["exception", "saved, start me again", "killed"],
+)
+def test_the_only_process_starts_again_in_its_launcher(start: Start, tmp_path: Path, failure: str, cause: str) -> None:
+    (launched,) = start(failure, hosts=1, **ALONE)
+    assert launched.wait() == 0, launched.stderr
+    assert (tmp_path / "0-1").read_text().startswith(cause)
+    assert f"attempt 1 in the same containers: {cause}" in launched.stderr
+    (told,) = account_of(launched.message[-1])["ends"]
+    assert told["process"] == 0
+
+
+@pytest.mark.parametrize(("failure", "code"), [("sys.exit(78)", 78), ("sys.exit(3)", 3)], ids=["fatal", "too often"])
+def test_the_only_process_ends_with_its_own_code(start: Start, failure: str, code: int) -> None:
+    (launched,) = start(failure, hosts=1, fails=9, limit=1, **ALONE)
+    assert launched.wait() == code, launched.stderr
+    assert ("the limit" in launched.stderr) is (code == 3)
 
 
 @pytest.mark.parametrize("hours", [-9, 9])

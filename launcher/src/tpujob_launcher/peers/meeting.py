@@ -26,11 +26,11 @@ ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
 
 
 def meet(process: Process, folder: Path) -> Optional[Peers]:
-    """The other launchers; None for a process that has none, or where launcher 0 cannot listen.
+    """The other launchers; None where it has none and does not start again by itself, or where launcher 0 cannot listen.
 
     An empty folder is for the socket of the program.
     """
-    if not isinstance(process, DistributedProcess) or process.num_processes == 1:
+    if not isinstance(process, DistributedProcess) or (process.num_processes == 1 and not process.in_place):
         return None
     if process.process_id > 0:
         return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port, folder)
