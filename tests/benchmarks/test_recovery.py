@@ -32,9 +32,14 @@ def section(place: str, *cells: Cell) -> str:
             ],
             ["deleted pod (trainer, plain JAX)."],
         ),
-        (MANY, [("plain JAX", "kill -9", True)], ["| plain JAX | kill -9 |"], ["only: freeze, OOM kill, deleted pod."]),
+        (
+            MANY,
+            [("plain JAX", "kill -9", True)],
+            ["| plain JAX | kill -9 |"],
+            ["two cores: exception (MaxText), kill -9 (MaxText), freeze (MaxText), OOM kill (MaxText), deleted pod (M"],
+        ),
     ],
-    ids=["nothing measured", "in place alone", "anew alone and both", "asked elsewhere"],
+    ids=["nothing measured", "in place alone", "anew alone and both", "left out"],
 )
 def test_what_is_measured_has_a_row_and_the_rest_a_sentence(
     place: str, cells: list[tuple[str, str, bool]], rows: list[str], sentences: list[str]

@@ -251,3 +251,23 @@ def test_new_incarnation_begins_at_the_last_checkpoint(before: dict[str, Any], s
     after = decide(observed(job(status=known, generation=2, **spec)), SETTINGS).status.as_stored()
     assert after["incarnation"] == 2
     assert figures(after) == {"step": 100}
+
+
+BEFORE_THAT = Progress(phase="failed", step=80, loss=3.0, committed_step=70, committed_at=NOW, is_final=True)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Stopping"])
+def test_last_words_of_a_pod_of_before_take_no_checkpoint_back(phase: str) -> None:
+    """An operator that starts is told of a pod that others have followed, and not of those."""
+    running = {"phase": phase, "jobset": jobset(restarts=0), "hosts": (host(0), host(1)), "ended": ()}
+    seen = restarted(status={"phase": running.pop("phase")}, progress=BEFORE_THAT, **running)
+    status = decide(seen, SETTINGS).status.as_stored()
+    assert (status["lastCheckpointStep"], status["step"], status["loss"]) == (100, 120, 2.5)
+
+
+def test_last_words_of_a_finished_process_count_but_for_an_older_checkpoint() -> None:
+    done = tuple(host(index, ready=False, succeeded=True) for index in (0, 1))
+    finished = replace(BEFORE_THAT, phase="finished", step=1000)
+    seen = restarted(jobset=jobset(restarts=0, outcome="Completed"), hosts=done, ended=(), progress=finished)
+    status = decide(seen, SETTINGS).status.as_stored()
+    assert (status["phase"], status["step"], status["lastCheckpointStep"]) == ("Succeeded", 1000, 100)

@@ -100,9 +100,15 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     progress = observed.progress
     if progress is None:
         return {}
+    known, is_over = status.last_checkpoint_step or 0, _has_finished(observed)
+    if progress.is_final and progress.committed_step is not None and progress.committed_step < known:
+        # Last words of a pod of before, told of again; the last of all may have read its checkpoints before the newest.
+        if not is_over:
+            return {}
+        progress = replace(progress, committed_step=None, committed_at=None)
     fields = _reported(replace(progress, step=reported_step(status, progress)))
     phase = verdict.condition_update.phase
-    if not progress.is_final or _has_finished(observed) or phase in (*RUNNING_PHASES, *TERMINAL):
+    if not progress.is_final or is_over or phase in (*RUNNING_PHASES, *TERMINAL):
         return fields
     # Another process will go on from what this one has saved, however far it was.
     step = progress.committed_step if progress.units is None else fields.get("step")
