@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovery`: plays faults, keeps what they cost in .cache/recovery.json, and writes the page.
+"""`python -m benchmarks.recovery`: plays faults, keeps what they cost in benchmarks/recovery.json, and writes the page.
 
 With `make cluster` in another terminal for the rows of pods. What was measured before stays; `--again` replaces it.
 """
@@ -18,7 +18,7 @@ from benchmarks.recovery import desk, page, pods
 from benchmarks.recovery.cells import FAULTS, PLACES, PROGRAMS, Cell, why_not
 from benchmarks.recovery.programs import ROOT
 
-RESULTS = ROOT / ".cache" / "recovery.json"
+RESULTS = ROOT / "benchmarks" / "recovery.json"
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
                 continue
             print(cell.key, found, flush=True)
             # Read again: another run may have measured other cells meanwhile.
-            RESULTS.write_text(json.dumps(_results() | {cell.key: found}, indent=1, sort_keys=True))
+            RESULTS.write_text(json.dumps(_results() | {cell.key: found}, indent=1, sort_keys=True) + "\n")
     page.write(_results())
     return int(failed > 0)
 

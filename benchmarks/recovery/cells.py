@@ -40,10 +40,6 @@ def why_not(cell: Cell) -> str:
         return "no pods"
     if cell.fault == "OOM kill" and not cell.pods:
         return "no memory limit, as `kill -9`"
-    if cell.fault == "deleted pod" and cell.in_place:
-        return "a lost pod is restarted with all others, as without the field"
-    if cell.pods > 2 and cell.fault not in ("exception", "kill -9"):
-        return "asked of 2 pods only"
     if cell.pods > 2 and cell.program == "MaxText":
         return "16 of them import for minutes on two cores"
     return ""

@@ -20,8 +20,8 @@ One fault in one process of a tiny job, and the time until process 0 finishes a 
 - from there to its step: imports, the meeting, restore, compilation. This is the program's own, and grows with the
   processes that share the cores. A first start, from the launcher's first line, is in the last column.
 
-A dash is a cell without a measurement. A deleted pod is restarted with all others, as without the field. The loss of a
-node is left out: Kubernetes takes a minute or more to act on it. `make e2e-nights` plays it.
+A dash is a cell without a measurement. In place, a deleted pod is replaced alone; without the field all start anew. The
+loss of a node is left out: Kubernetes takes a minute or more to act on it. `make e2e-nights` plays it.
 
 Under `tpujob run`, *anew* means that the command ends and is typed again at once. The time of an OOM kill includes the
 second or so in which the program fills its memory.

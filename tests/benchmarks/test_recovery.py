@@ -1,11 +1,13 @@
 """The page of recoveries: what has a row, what a sentence; and which lines of a log are the start after a fault."""
 
+import json
 import re
 
 import pytest
 
+from benchmarks.recovery.__main__ import RESULTS
 from benchmarks.recovery.cells import FAULTS, PLACES, PROGRAMS, Cell, why_not
-from benchmarks.recovery.page import page
+from benchmarks.recovery.page import FILE, page
 from benchmarks.recovery.timing import Recovery, recovery
 
 DESK, TWO, MANY = PLACES
@@ -63,6 +65,10 @@ def test_every_cell_that_can_be_measured_has_its_place() -> None:
     text = page({cell.key: FOUND for cell in measured})
     assert text.count("3.8 = 1.2 + 2.5") == len(measured)
     assert "not measured yet" not in text.lower()
+
+
+def test_the_page_is_of_what_was_measured() -> None:
+    assert FILE.read_text() == page(json.loads(RESULTS.read_text()))
 
 
 BEGIN, AGAIN, STEP = "tpujob launch: process 0 of 2 of job", "tpujob launch: attempt 1 in the same containers", "step 5"
