@@ -92,6 +92,19 @@ def test_a_job_is_submitted_watched_stopped_and_resumed(shell: Shell, jobs: Jobs
     assert "is not stopped" in shell("resume", "llama", code=78)
 
 
+def test_a_reader_who_may_not_list_events_is_told_that_they_are_missing(shell: Shell, jobs: Jobs) -> None:
+    jobs.create("llama")
+    jobs.wait_phase("llama", "Starting")
+    kubectl, here = jobs.plane.kubectl, f"--namespace={jobs.namespace}"
+    kubectl("create", "serviceaccount", "reader", here)
+    kubectl("create", "role", "reader", "--verb=get,list", "--resource=tputrainingjobs.tpujob.dev,pods", here)
+    kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={jobs.namespace}:reader", here)
+    shell.environ["KUBECONFIG"] = str(jobs.plane.kubeconfig_of_service_account(jobs.namespace, "reader"))
+    described = shell("describe", "llama")
+    assert f"{jobs.namespace}/llama: Starting" in described
+    assert f"warnings: not shown; your account may not list Events in {jobs.namespace}" in described
+
+
 def test_chips_of_a_job_are_in_the_fleet(shell: Shell, jobs: Jobs) -> None:
     jobs.create("gemma", accelerator="v5e-8", checkpointDir=None)
     jobs.api.patch(f"{jobs.path}/gemma", {"metadata": {"labels": {"team": "vision"}}})

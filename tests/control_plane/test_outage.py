@@ -75,6 +75,7 @@ def test_error_in_a_watch_does_not_end_the_process(jobs: Jobs, operator: Operato
     )
     assert sorted(jobsets_created(jobs.plane.audit_log, jobs.namespace)) == ["after", "before"]
     assert operator.get("/healthz")[0] == 200
+    assert "Traceback" not in operator.log()
 
 
 def test_deletions_that_no_watch_told_are_noticed(jobs: Jobs, operator: OperatorProcess, proxy: Proxy) -> None:

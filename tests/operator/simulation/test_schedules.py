@@ -172,7 +172,7 @@ def test_promises_hold_in_random_schedules(first: int) -> None:
     assert batch(first) == []
 
 
-@pytest.mark.parametrize("first", range(0, 200, BATCH))
+@pytest.mark.parametrize("first", range(0, 250, BATCH))
 def test_promises_hold_while_slices_come_and_go(first: int) -> None:
     assert batch(first, is_elastic=True) == []
 
