@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.launched import JOB, LAUNCHER, Launched
+from tests.harness.launched import JOB, LAUNCHER, Launched, connections
 from tests.launcher.conftest import Launch
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.reports import in_place
@@ -82,13 +82,6 @@ def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
         return found
 
     return started
-
-
-def connections(port: int) -> int:
-    """Connections to a port that are established, as the server has them."""
-    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
-    rows = [line.split() for table in tables for line in table]
-    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
 
 @pytest.mark.parametrize(
