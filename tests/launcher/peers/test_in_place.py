@@ -72,9 +72,9 @@ def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
     """Starts a launcher for each host, and lets the programs go on once all have met."""
 
     def started(
-        failure: str, *, hosts: int = HOSTS, of_host_1: Mapping[str, str] = {}, **options: Any
+        failure: str, *, hosts: int = HOSTS, of: Mapping[int, Mapping[str, Any]] = {}, **options: Any
     ) -> list[Launched]:
-        found = [one(host, failure, **options, **(of_host_1 if host == 1 else {})) for host in range(hosts)]
+        found = [one(host, failure, **options, **of.get(host, {})) for host in range(hosts)]
         for host in range(hosts):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
         wait_for("the launchers to meet", lambda: connections(port) >= hosts - 1)
@@ -141,9 +141,40 @@ def test_the_only_process_ends_with_its_own_code(start: Start, failure: str, cod
 def test_a_clock_that_is_hours_off_stops_nothing(start: Start, tmp_path: Path, hours: int) -> None:
     skewed = f"import time; right = time.time; time.time = lambda: right() + {hours * 3600}"
     (tmp_path / "sitecustomize.py").write_text(skewed)
-    launched = start("raise RuntimeError('a bug')", of_host_1={"PYTHONPATH": str(tmp_path)})
+    launched = start("raise RuntimeError('a bug')", of={1: {"PYTHONPATH": str(tmp_path)}})
     assert [each.wait() for each in launched] == [0] * HOSTS, launched[1].stderr
     assert "attempt 1 in the same containers: process 1 ended" in launched[0].stderr
+
+
+JUMP_SECONDS = 9 * 3600
+JUMPING_CLOCK = """
+import time
+right = time.time
+def jumped():
+    try:
+        return right() + float(open({file!r}).read())
+    except FileNotFoundError:
+        return right()
+time.time = jumped
+"""
+
+
+@pytest.mark.parametrize("host", [0, 1], ids=["of launcher 0", "of the host that fails"])
+def test_a_clock_that_jumps_forward_and_back_stops_nothing(start: Start, tmp_path: Path, host: int) -> None:
+    """By hours, after the launchers have met: forward before the first failure, and back before the second."""
+    clock = tmp_path / "clock"
+    (tmp_path / "sitecustomize.py").write_text(JUMPING_CLOCK.format(file=str(clock)))
+    jump = f"(here / 'new').write_text(str({JUMP_SECONDS} * (1 - 2 * attempt))); (here / 'new').replace({str(clock)!r})"
+    launched = start(f"{jump}\n    raise RuntimeError('a bug')", fails=2, of={host: {"PYTHONPATH": str(tmp_path)}})
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[host].stderr
+    for number, each in enumerate(launched):
+        assert not any(word in each.stderr for word in ("no sign of life", "lost", "was not ready")), each.stderr
+        told = account_of("\n".join(each.message))
+        assert told["counts"] == {"crash": 2}
+        found = [(end["number"], end["process"], end["code"], end["line"]) for end in told["ends"]]
+        assert found == [(i, 1, 1, "RuntimeError: a bug") for i in (1, 2)]
+        began = [end["again"] for end in told["ends"]]
+        assert (began[1] < began[0] - JUMP_SECONDS) is (number == host), "its clock alone jumps"
 
 
 def test_programs_that_hear_no_signal_are_killed(start: Start) -> None:
