@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.launched import JOB, LAUNCHER, Launched, connections
-from tests.launcher.conftest import Launch
+from tests.launcher.conftest import Launch, Machine, make_devices
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.reports import in_place
 
@@ -33,6 +33,8 @@ if os.environ["TPUJOB_HOST"] == os.environ.get("FAILING", "1") and attempt < FAI
 while attempt < FAILS:
     time.sleep(0.01)
 """
+HELD = "while not (here / 'held').exists(): time.sleep(0.01)\n    raise RuntimeError('a bug')"
+"""Fails once the test holds the TPU."""
 Start = Callable[..., list[Launched]]
 
 
@@ -175,6 +177,38 @@ def test_a_clock_that_jumps_forward_and_back_stops_nothing(start: Start, tmp_pat
         assert found == [(i, 1, 1, "RuntimeError: a bug") for i in (1, 2)]
         began = [end["again"] for end in told["ends"]]
         assert (began[1] < began[0] - JUMP_SECONDS) is (number == host), "its clock alone jumps"
+
+
+def test_an_attempt_waits_for_a_tpu_that_is_still_held(start: Start, tmp_path: Path, machine: Machine) -> None:
+    make_devices(machine, "accel0")
+    launched = start(HELD, of={1: {"launcher": machine.launcher}})
+    pid = machine.hold(machine.files.devices / "accel0")
+    (tmp_path / "held").write_text("")
+    launched[1].wait_until_said(f"the TPU is in use: process {pid} (")
+    assert "waiting up to 30 s" in launched[1].stderr
+    assert not (tmp_path / "1-1").exists()
+    machine.release()
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[1].stderr
+    assert (tmp_path / "1-1").exists()
+    assert account_of("\n".join(launched[1].message))["counts"] == {"crash": 1}
+
+
+def test_a_tpu_that_stays_held_between_attempts_ends_its_container_with_69(
+    start: Start, tmp_path: Path, machine: Machine
+) -> None:
+    make_devices(machine, "accel0")
+    launched = start(HELD, of={1: {"launcher": machine.launcher, "TPUJOB_GRACE_SECONDS": "1"}}, fails=9)
+    pid = machine.hold(machine.files.devices / "accel0")
+    (tmp_path / "held").write_text("")
+    assert launched[1].wait() == 69
+    first, reason, *_ = launched[1].message
+    assert first == "exit code 69, another process holds the TPU"
+    assert reason.startswith(f"the TPU is in use: process {pid} (")
+    assert reason.endswith("accel0, still after 1 s; end it, or use another host")
+    assert not (tmp_path / "1-1").exists()
+    for each in (launched[0], launched[2]):
+        assert each.wait() == 1, each.stderr
+        assert f"ended with process 1 on host {socket.gethostname()}, which was first: {reason}" in each.message
 
 
 def test_programs_that_hear_no_signal_are_killed(start: Start) -> None:
