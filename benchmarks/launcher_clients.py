@@ -3,8 +3,9 @@
     python -m benchmarks.launcher_clients FIRST
 
 The environment is that of one host of the job; the hosts from FIRST on come at once and say the launcher's own hello.
-Each answers `restart` with `ready`, as if its program had ended at once. The first answer on standard output, a JSON
-line, comes when all are connected; the second when all have been allowed to start again.
+Each gives signs of life as a launcher does, and answers `restart` with `ready`, as if its program had ended at once.
+The first answer on standard output, a JSON line, comes when all are connected; the second when all have been allowed to
+start again. Signs of life are in no count: how many there are depends on how long it takes.
 """
 
 from __future__ import annotations
@@ -17,18 +18,24 @@ import selectors
 import socket
 import sys
 import time
+from collections import deque
 
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import GO, READY, RESTART
+from tpujob_launcher.peers.messages import BEAT, BYE, OVER, READY
 from tpujob_launcher.peers.standing import Standing
+from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS
+
+BEAT_SECONDS = HEARTBEAT_SECONDS / BEATS
 
 
 @dataclasses.dataclass(eq=False)
 class _Launcher:
     sock: socket.socket
-    standing: Standing = dataclasses.field(default_factory=Standing)
+    standing: Standing
     received: bytes = b""
+    was_told: bool = False
+    """Whether its program has ended, since another one failed."""
 
 
 class Clients:
@@ -36,51 +43,66 @@ class Clients:
 
     def __init__(self, process: DistributedProcess, first: int) -> None:
         self._selector = selectors.DefaultSelector()
+        self._beats: deque[tuple[float, _Launcher]] = deque()
+        """When each gives its next sign of life, monotonic; in order."""
         self._first = first
         self._process = process
-        self.told = self.allowed = 0
+        self.allowed = 0
         self.told_at = self.allowed_at = 0.0
         self.messages = self.bytes = 0
 
     def connect(self) -> None:
         """All come."""
-        kind, values = messages.hello(self._process)
+        kind, values = messages.hello(self._process, host="simulated")
         for host in range(self._first, self._process.num_processes):
             sock = socket.create_connection(("127.0.0.1", self._process.launcher_port), timeout=60)
-            self._send(sock, messages.to_line((kind, {**values, "process": host})))
-            self._selector.register(sock, selectors.EVENT_READ, _Launcher(sock))
+            launcher = _Launcher(sock, Standing(host))
+            self._send(launcher, (kind, {**values, "process": host}))
+            self._selector.register(sock, selectors.EVENT_READ, launcher)
+            self._beats.append((time.monotonic() + BEAT_SECONDS, launcher))
 
     def turn(self) -> None:
         """Hears what has come, and answers."""
-        for key, _ in self._selector.select(1.0):
+        for key, _ in self._selector.select(max(0.0, self._beats[0][0] - time.monotonic())):
             launcher: _Launcher = key.data
             heard = launcher.sock.recv(2**16)
             if not heard:
                 raise SystemExit("launcher 0 closed a connection")
-            self.bytes += len(heard)
             *whole, launcher.received = (launcher.received + heard).split(b"\n")
             for line in whole:
                 self._hear(launcher, line)
+        while self._beats[0][0] <= time.monotonic():
+            at, launcher = self._beats.popleft()
+            self._send(launcher, (BEAT, {}))
+            self._beats.append((at + BEAT_SECONDS, launcher))
 
     def _hear(self, launcher: _Launcher, line: bytes) -> None:
-        message = messages.parse(line)
+        message, standing = messages.parse(line), launcher.standing
         assert message is not None
-        self.messages += 1
-        launcher.standing.take(message)
-        if message[0] == RESTART:
-            self.told += 1
+        self._count(message, len(line) + 1)
+        if message[0] in (OVER, BYE):
+            raise SystemExit(f"launcher 0 said {message}")
+        announced = standing.announced
+        standing.take(message)
+        if standing.has_to_end and not launcher.was_told:
+            launcher.was_told = True
             self.told_at = time.time()
-            self._send(launcher.sock, messages.to_line((READY, {"attempt": launcher.standing.announced})))
-        elif message[0] == GO:
+        if standing.announced > announced and standing.allowed <= announced:
+            self._send(launcher, (READY, {"attempt": standing.announced}))
+        if standing.allowed > standing.attempt:
+            standing.begin(standing.allowed)
             self.allowed += 1
             self.allowed_at = time.time()
-        else:
-            raise SystemExit(f"launcher 0 said {message}")
 
-    def _send(self, sock: socket.socket, line: bytes) -> None:
-        sock.sendall(line)
-        self.messages += 1
-        self.bytes += len(line)
+    def _send(self, launcher: _Launcher, message: messages.Message) -> None:
+        line = messages.to_line(message)
+        launcher.sock.sendall(line)
+        self._count(message, len(line))
+
+    def _count(self, message: messages.Message, size: int) -> None:
+        if message[0] != BEAT:
+            self.messages += 1
+            self.bytes += size
 
 
 def main() -> None:

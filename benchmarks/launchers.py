@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.harness.launched import JOB
+from tests.harness.launched import JOB, connections
 from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import wait_for
 from tpujob_launcher.child.processes import descendants
@@ -78,6 +78,11 @@ class Clients:
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
 
+    def close(self) -> None:
+        """Ends it."""
+        self.process.kill()
+        self.process.communicate()
+
 
 def measure(size: int, real: int) -> dict[str, Any]:
     """One death, and all that follows, among `size` launchers of which `real` are processes."""
@@ -96,10 +101,9 @@ def measure(size: int, real: int) -> dict[str, Any]:
         lead = launchers[0].pid
         before = cpu(lead)
         clients = Clients(environment(0, size, port, folder), real)
-        stack.callback(clients.process.wait)
-        stack.callback(clients.process.kill)
+        stack.callback(clients.close)
         clients.answer()
-        wait_for("all to have met", lambda: _connections(lead) >= size - 1, timeout_seconds=300)
+        wait_for("all to have met", lambda: connections(port) >= size - 1, timeout_seconds=300)
         met = cpu(lead)
         (victim,) = descendants(launchers[1].pid)
         killed = time.time()
@@ -120,15 +124,6 @@ def measure(size: int, real: int) -> dict[str, Any]:
             "memory": int(text) * 4096 / 2**20,
             "load": os.getloadavg()[0],
         }
-
-
-def _connections(pid: int) -> int:
-    """Sockets of a process, without its listener and that of its program."""
-    found = 0
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found += str(link.readlink()).startswith("socket:")
-    return found - 2
 
 
 def row(found: Mapping[str, Any]) -> tuple[str, ...]:

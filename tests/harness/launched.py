@@ -137,3 +137,10 @@ class Launched(Process):
                 if self._mark in (entry / "environ").read_bytes().split(b"\0") and is_alive(int(entry.name)):
                     found.append(int(entry.name))
         return found
+
+
+def connections(port: int) -> int:
+    """Connections to a port of this machine that the server has accepted: those that wait for that have no inode."""
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" and row[9] != "0" for row in rows)

@@ -2,69 +2,15 @@
 
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.harness.launched import JOB, PYTHON
-from tests.launcher.conftest import Launch
-from tpujob_launcher.tpu.holders import TpuFiles, find_holders, wants_whole_tpu
+from tests.harness.launched import JOB
+from tests.launcher.conftest import Launch, Machine, make_devices
+from tpujob_launcher.tpu.holders import find_holders, wants_whole_tpu
 
 IMPATIENT = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
-
-UNTIL_RELEASED = "print(flush=True); sys.stdin.read()"
-HOLDS = {
-    "open": f"import sys; f = open(sys.argv[1]); {UNTIL_RELEASED}",
-    "lockf": f"import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); {UNTIL_RELEASED}",
-}
-
-
-@dataclass
-class Machine:
-    """A folder with the device files of a TPU machine, and a process that holds one of them."""
-
-    files: TpuFiles
-    holder: subprocess.Popen | None = None
-
-    def hold(self, path: Path, how: str = "open") -> int:
-        path.touch()
-        self.holder = subprocess.Popen([*PYTHON, HOLDS[how], str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.holder.stdout is not None
-        assert self.holder.stdout.readline() == b"\n"
-        return self.holder.pid
-
-    def release(self) -> None:
-        if self.holder is not None:
-            self.holder.communicate()
-
-    @property
-    def launcher(self) -> tuple[str, ...]:
-        """The launcher, looking at this machine."""
-        program = (
-            "import logging, os, sys\nfrom pathlib import Path\n"
-            "from tpujob_launcher.main import launch\nfrom tpujob_launcher.tpu.holders import TpuFiles\n"
-            "logging.basicConfig(format='tpujob launch: %(message)s', level=logging.INFO)\n"
-            f"tpu = TpuFiles(Path({str(self.files.devices)!r}), Path({str(self.files.lock_file)!r}))\n"
-            "sys.exit(launch(sys.argv[1:], os.environ, tpu))"
-        )
-        return (sys.executable, "-c", program)
-
-
-@pytest.fixture
-def machine(tmp_path) -> Iterator[Machine]:
-    (tmp_path / "dev" / "vfio").mkdir(parents=True)
-    machine = Machine(TpuFiles(tmp_path / "dev", tmp_path / "libtpu_lockfile"))
-    yield machine
-    machine.release()
-
-
-def make_devices(machine: Machine, *names: str) -> None:
-    for name in names:
-        (machine.files.devices / name).touch()
 
 
 @pytest.mark.parametrize("device", ["accel0", "accel3", "vfio/0", "vfio/17"])

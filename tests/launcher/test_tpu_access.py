@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.launched import JOB
-from tests.launcher.conftest import Launch
-from tests.launcher.test_tpu import Machine, machine, make_devices
+from tests.launcher.conftest import Launch, Machine, make_devices
 from tpujob_launcher.tpu.access import TpuAccess, diagnostics, look
 from tpujob_launcher.tpu.holders import TpuFiles
-
-__all__ = ["machine"]
 
 ADVICE = "the administrator may set jobs.runAsUser"
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.peers.test_in_place import HOSTS, connections, one, port
+from tests.harness.launched import connections
+from tests.launcher.peers.test_in_place import HOSTS, one, port
 from tests.launcher.peers.test_replaced_pods import One
 from tests.launcher.peers.test_server import address, has_member, member, replacing, server
 from tools.localcluster.waiting import wait_for

@@ -79,6 +79,20 @@ def test_a_stranger_that_says_a_byte_at_a_time_is_dropped_as_a_silent_one_is(ser
         assert (server._lines, server.standing.over) == ({}, None)
 
 
+def test_strangers_are_logged_once_for_each_reason(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """A probe that says nothing must not hide what says something."""
+    for _ in range(3):
+        for said in (b"", b"GET / HTTP/1.1\r\n", b"x" * (MAX_LINE_BYTES + 1)):
+            with socket.create_connection(address(server)) as stranger:
+                stranger.sendall(said)
+                wait_for("the stranger", lambda: has_stranger(server))
+                for line in list(server._lines.values()):
+                    line.since -= IDENTIFY_SECONDS * (not said)
+                wait_for("its end", lambda: not has_stranger(server))
+    reasons = [record.args for record in caplog.records if "dropped a connection" in record.message]
+    assert reasons == [("silent",), ("no message of a launcher of this job",), ("an endless line",)]
+
+
 @pytest.mark.parametrize("at", [10**400, float("nan"), float("inf"), -1, True, "now"])
 def test_an_end_at_no_time_is_no_message(at: Any) -> None:
     assert messages.parse_end(1, {"code": 1, "at": at, "line": "a bug"}) is None
@@ -340,3 +354,9 @@ def have_stepped(*launchers: Peers) -> bool:
 def has_member(server: Server) -> bool:
     server.step()
     return 1 in server.members
+
+
+def has_stranger(server: Server) -> bool:
+    """After its next turn."""
+    server.step()
+    return bool(server._lines)

@@ -61,7 +61,8 @@ class Server(Peers, LineServer):
         """Whose launchers give signs of life."""
         self._watch = self._watch_of(0)
         self._logged = (-1, 0.0)
-        self._has_warned = False
+        self._warned: Set[str] = set()
+        """Why connections were dropped, as far as that is logged."""
         self._of_another_release: Set[int] = set()
         """Whose launchers speak another version."""
 
@@ -153,9 +154,9 @@ class Server(Peers, LineServer):
         return None if message is not None and self._take(line, message) else "no message of a launcher of this job"
 
     def gone(self, line: Line, why: str) -> None:
-        """A launcher is lost, or a stranger has gone, which is logged once."""
-        if why and not self._has_warned:
-            self._has_warned = True
+        """A launcher is lost, or a stranger has gone, which is logged once for each reason."""
+        if why and why not in self._warned:
+            self._warned.add(why)
             logger.warning("dropped a connection on the launcher's port: %s", why)
         if line.member is not None:
             if not line.is_silent:  # else it has the rest of its heartbeat to be back
