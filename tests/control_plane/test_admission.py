@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,7 +173,7 @@ def test_the_api_server_warns_whoever_writes_the_older_version(
     installed: ControlPlane, version: str, warns: bool
 ) -> None:
     job = {**manifest(), "apiVersion": version, "metadata": {"name": "older"}}
-    command = [
+    command: list[str | Path] = [
         binaries.path("kubectl"),
         f"--kubeconfig={installed.kubeconfig}",
         "create",

@@ -259,8 +259,8 @@ BEFORE_THAT = Progress(phase="failed", step=80, loss=3.0, committed_step=70, com
 @pytest.mark.parametrize("phase", ["Running", "Stopping"])
 def test_last_words_of_a_pod_of_before_take_no_checkpoint_back(phase: str) -> None:
     """An operator that starts is told of a pod that others have followed, and not of those."""
-    running = {"phase": phase, "jobset": jobset(restarts=0), "hosts": (host(0), host(1)), "ended": ()}
-    seen = restarted(status={"phase": running.pop("phase")}, progress=BEFORE_THAT, **running)
+    running: dict[str, Any] = {"jobset": jobset(restarts=0), "hosts": (host(0), host(1)), "ended": ()}
+    seen = restarted(status={"phase": phase}, progress=BEFORE_THAT, **running)
     status = decide(seen, SETTINGS).status.as_stored()
     assert (status["lastCheckpointStep"], status["step"], status["loss"]) == (100, 120, 2.5)
 

@@ -26,7 +26,7 @@ ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
 
 
 def meet(process: Process, folder: Path) -> Optional[Peers]:
-    """The other launchers; None where it has none and does not start again by itself, or where launcher 0 cannot listen.
+    """The other launchers; None for a process alone that does not start again here, or where launcher 0 cannot listen.
 
     An empty folder is for the socket of the program.
     """
