@@ -3,7 +3,7 @@
     python -m benchmarks.operator_beside --jobs 500 --rounds 2
 
 Jobs are suspended and have two processes. Prints, for each turn, from the creation of a job to its JobSet, and how much
-processor time each program used for one: of a time that two cores share, the sum is the least.
+processor time each program had used for one when the last had its JobSet: half of the sum is the least on two cores.
 """
 
 from __future__ import annotations
@@ -83,7 +83,6 @@ def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> No
         _wait_for_rest(controller)
         before, own = {name: cpu_seconds(pid) for name, pid in programs.items()}, _own_seconds()
         found = _latencies(side, plane, count, limit_seconds=limit_seconds)
-        _wait_for_rest(controller)
         used = {name: cpu_seconds(pid) - before[name] for name, pid in programs.items()}
         used["the threads that create"] = _own_seconds() - own
         say(
