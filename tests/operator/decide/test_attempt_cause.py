@@ -14,6 +14,7 @@ from tests.operator.building import NOW, ended, host, job, jobset, observed, rec
 from tpujob_contract.reports.termination_message import RETURNED_0
 from tpujob_operator.decide.attempt_cause import of_attempt
 from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.disruption_record import disruption_to_record
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Leaving, LostNode, Observed
 from tpujob_operator.settings import Settings
@@ -237,7 +238,7 @@ def test_deletion_that_a_restart_makes_is_no_disruption(
         seen = observed(job(status=recorded(disruption=record), slices=2, accelerator="cpu:1x1"), ended=ends)
     finding = of_attempt(replace(seen, jobset=state), 0)
     assert finding.cause is cause
-    recorded_now = decide(replace(seen, jobset=state), Settings()).status.disruption
+    recorded_now = disruption_to_record(replace(seen, jobset=state))
     assert (recorded_now is not None) == (cause is Cause.DISRUPTION)
     if cause is Cause.UNEXPLAINED:
         assert finding.message == (
