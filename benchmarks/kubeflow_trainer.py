@@ -5,7 +5,6 @@ its service account, with the configuration of those manifests but for addresses
 single process does not need, and certificates, which are given to it.
 """
 
-import base64
 import json
 import shutil
 from collections.abc import Iterator
@@ -18,19 +17,18 @@ import yaml
 from tools.localcluster import binaries
 from tools.localcluster.api import ApiError
 from tools.localcluster.control_plane import HOST, ControlPlane
+from tools.localcluster.jobset import point_webhooks_here
 from tools.localcluster.plain_http import answers
 from tools.localcluster.processes import Process, free_ports
 from tools.localcluster.waiting import wait_for
 
 NAMESPACE = "kubeflow-system"
 NAME = "kubeflow-trainer-controller-manager"
-USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 RUNTIME = "jax-distributed"
 WITHOUT_JOBSET = "# Comment this line if JobSet is installed"
 """What the manifests say of the line that installs JobSet, too."""
 LEFT_OUT = ("Deployment", "Service", "CustomResourceDefinition")
-WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 def custom_resources() -> list[Path]:
@@ -94,13 +92,8 @@ def _install(plane: ControlPlane, webhook_port: int) -> dict[str, Any]:
         for name, content in manifest["data"].items()
         if name == "controller_manager_config.yaml"
     )
-    ca_bundle = base64.b64encode(plane.ca_file.read_bytes()).decode()
-    for manifest in objects:
-        if manifest["kind"] in WEBHOOKS:
-            for webhook in manifest["webhooks"]:
-                path = webhook["clientConfig"]["service"]["path"]
-                webhook["clientConfig"] = {"url": f"https://{HOST}:{webhook_port}{path}", "caBundle": ca_bundle}
     installed = [manifest for manifest in objects if manifest["kind"] not in LEFT_OUT]
+    point_webhooks_here(installed, plane, webhook_port)
     plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(installed))
     loaded: dict[str, Any] = yaml.safe_load(configuration)
     return loaded

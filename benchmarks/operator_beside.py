@@ -82,15 +82,18 @@ def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> No
         programs = {name: plane.pid_of(name) for name in PROGRAMS} | {"JobSet": jobset.pids[0], side.name: controller}
         _wait_for_rest(controller)
         before, own = {name: cpu_seconds(pid) for name, pid in programs.items()}, _own_seconds()
+        began = time.monotonic()
         found = _latencies(side, plane, count, limit_seconds=limit_seconds)
+        seconds = time.monotonic() - began
         used = {name: cpu_seconds(pid) - before[name] for name, pid in programs.items()}
         used["the threads that create"] = _own_seconds() - own
         say(
             f"{side.name}: p50 {quantile(found, 0.5):.1f} s, p99 {quantile(found, 0.99):.1f} s, "
             f"all {found[-1]:.1f} s; {len(found)} of {count}"
         )
-        each = ", ".join(f"{name} {seconds * 1000 / count:.1f}" for name, seconds in used.items())
+        each = ", ".join(f"{name} {spent * 1000 / count:.1f}" for name, spent in used.items())
         say(f"  ms of processor time a job: {each}; together {sum(used.values()) * 1000 / count:.1f}")
+        say(f"  all within {seconds:.1f} s from the first, in which {sum(used.values()) / seconds:.2f} cores were used")
 
 
 def _latencies(side: Side, plane: ControlPlane, count: int, *, limit_seconds: float) -> list[float]:

@@ -6,6 +6,7 @@ service account, and the webhook configurations point at its address instead of 
 
 import base64
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -89,18 +90,11 @@ class JobSetController:
         objects: list[Object] = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
         (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
         installed = [manifest for manifest in objects if manifest["kind"] in INSTALLED_KINDS]
-        self._point_webhooks_here([manifest for manifest in installed if manifest["kind"] in WEBHOOK_KINDS])
+        point_webhooks_here(installed, self._plane, self._webhook_port)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         self._plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all([namespace, *installed]))
         name: str = deployment["spec"]["template"]["spec"]["serviceAccountName"]
         return name
-
-    def _point_webhooks_here(self, configurations: list[Object]) -> None:
-        ca_bundle = base64.b64encode(self._plane.ca_file.read_bytes()).decode()
-        for configuration in configurations:
-            for webhook in configuration["webhooks"]:
-                path = webhook["clientConfig"]["service"]["path"]
-                webhook["clientConfig"] = {"url": f"https://{HOST}:{self._webhook_port}{path}", "caBundle": ca_bundle}
 
     def _configuration(self) -> Object:
         """JobSet's configuration file: `api/config/v1alpha1/configuration_types.go` in its module."""
@@ -141,6 +135,16 @@ class JobSetController:
                 return "successPolicy" in defaulted["spec"]
             raise
         return False
+
+
+def point_webhooks_here(manifests: Iterable[Object], plane: ControlPlane, port: int) -> None:
+    """Has the API server call a process on loopback instead of the Services that webhook configurations name."""
+    ca_bundle = base64.b64encode(plane.ca_file.read_bytes()).decode()
+    for manifest in manifests:
+        if manifest["kind"] in WEBHOOK_KINDS:
+            for webhook in manifest["webhooks"]:
+                path = webhook["clientConfig"]["service"]["path"]
+                webhook["clientConfig"] = {"url": f"https://{HOST}:{port}{path}", "caBundle": ca_bundle}
 
 
 def _jobset(name: str) -> Object:

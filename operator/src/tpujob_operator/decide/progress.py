@@ -102,7 +102,7 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
         return {}
     known, is_over = status.last_checkpoint_step or 0, _has_finished(observed)
     if progress.is_final and progress.committed_step is not None and progress.committed_step < known:
-        # Last words of a pod of before, told of again; the last of all may have read its checkpoints before the newest.
+        # A pod of before is told of again. Of a process that has finished all counts, but for an older checkpoint.
         if not is_over:
             return {}
         progress = replace(progress, committed_step=None, committed_at=None)
