@@ -64,7 +64,8 @@ def _measure(cell: Cell) -> dict[str, float]:
         else:
             found = desk.measure(cell.program, cell.fault, in_place=cell.in_place, folder=folder)
     first, again = found
-    return {"first_start": first.own, **dataclasses.asdict(again)}
+    measured = {"first_start": first.own, **dataclasses.asdict(again)}
+    return {name: round(seconds, 2) for name, seconds in measured.items()}
 
 
 if __name__ == "__main__":

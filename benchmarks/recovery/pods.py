@@ -24,7 +24,10 @@ JOB = "job"
 LOGS = background.DIRECTORY / FIRST.name / "pods"
 """Where the kubelet keeps them."""
 LIMIT_SECONDS = 300.0
+AT_ONCE = ("--grace-period=0", "--force", "--wait=false")
 STEPS_BEFORE = 30
+GRACE_SECONDS = 15
+"""A plain JAX program uses all of it: JAX catches SIGTERM, and the program does not ask JAX for it."""
 MEMORY = "1500Mi"
 """Limit of each container: what an OOM kill is about."""
 MAXTEXT = programs.ROOT / ".cache" / "maxtext-pods"
@@ -36,18 +39,18 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
     surroundings = Surroundings.handed_over()
     if surroundings is None:
         raise SystemExit("no cluster is up: run `make cluster` first")
-    text = _write_text(surroundings)
+    text = write_text(surroundings)
     step = programs.STEP_LINES[program]
     with jobs_in_namespace(surroundings, text, "recovery", {}) as jobs:
         folders = {"saved": writable(folder / "saved")} | ({"maxtext": MAXTEXT} if program == "MaxText" else {})
         with claimed(jobs, folders):
-            _apply(jobs, program, pods, in_place=in_place)
+            apply(jobs, program, pods, in_place_restarts=3 if in_place else 0)
 
             def found(at: float) -> Recovery | None:
-                return recovery(_lines(jobs), step, at) if at else first_start(_lines(jobs), step)
+                return recovery(lines_of(jobs), step, at) if at else first_start(lines_of(jobs), step)
 
             def steps() -> bool:
-                return sum(bool(step.search(line)) for _, line in _lines(jobs)) >= STEPS_BEFORE
+                return sum(bool(step.search(line)) for _, line in lines_of(jobs)) >= STEPS_BEFORE
 
             explain = lambda: jobs.explain(JOB)  # noqa: E731
             try:
@@ -57,11 +60,14 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
                 again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, explain=explain)
             finally:
                 jobs.delete(JOB)
+                # Measured is measured: nobody waits for what pods do in their grace period.
+                jobs.cluster.kubectl("delete", "pods", "--all", f"--namespace={jobs.namespace}", *AT_ONCE)
                 wait_for("its pods to go", lambda: not jobs.pods(JOB), timeout_seconds=LIMIT_SECONDS)
     return first, again
 
 
-def _write_text(surroundings: Surroundings) -> str:
+def write_text(surroundings: Surroundings) -> str:
+    """Where the trainer finds a text."""
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table({"text": ["tick tock tick " * 20] * 256}), buffer)
     surroundings.storage.write("recovery/text.parquet", buffer.getvalue().to_pybytes())
@@ -75,13 +81,18 @@ def _strike(jobs: Jobs, fault: str) -> float:
         at = time.time()
         jobs.cluster.kubectl("delete", "pod", victim, f"--namespace={jobs.namespace}", "--wait=false")
         return at
-    return float(jobs.run_inside(victim, faults.STRIKE.replace("NUMBER", str(int(faults.SIGNALS[fault])))))
+    return signalled(jobs, victim, faults.SIGNALS[fault])
+
+
+def signalled(jobs: Jobs, pod: str, number: int) -> float:
+    """When the program of a pod was sent a signal, in Unix seconds; it is the only child of process 1 there."""
+    return float(jobs.run_inside(pod, faults.STRIKE.replace("NUMBER", str(int(number)))))
 
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def _lines(jobs: Jobs) -> list[tuple[float, str]]:
+def lines_of(jobs: Jobs) -> list[tuple[float, str]]:
     """Of process 0 in all its pods, with the time at which containerd took them over."""
     found = []
     for file in LOGS.glob(f"{jobs.namespace}_{JOB}-w-0-0-*/main/*.log"):
@@ -96,19 +107,30 @@ def _lines(jobs: Jobs) -> list[tuple[float, str]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _apply(jobs: Jobs, program: str, pods: int, *, in_place: bool) -> None:
+def apply(
+    jobs: Jobs,
+    program: str,
+    pods: int,
+    *,
+    in_place_restarts: int,
+    sitecustomize: str = faults.SITECUSTOMIZE,
+    **fields: Any,
+) -> None:
+    """Applies the job; keywords are further fields of its spec, `sitecustomize` is what each Python runs first."""
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "given", "namespace": jobs.namespace},
-        "data": {"sitecustomize.py": faults.SITECUSTOMIZE, "program.py": programs.PLAIN_JAX},
+        "data": {"sitecustomize.py": sitecustomize, "program.py": programs.PLAIN_JAX},
     }
     volumes: list[dict[str, Any]] = [{"name": "given", "mountPath": "/opt/given", "configMap": "given"}]
     path = "/opt/given"
     spec: dict[str, Any] = {
         "accelerator": f"cpu:{pods}x1",
-        "inPlaceRestarts": 3 if in_place else 0,
+        "inPlaceRestarts": in_place_restarts,
+        "gracePeriodSeconds": GRACE_SECONDS,
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": MEMORY}},
+        **fields,
     }
     saved = {"name": "saved", "mountPath": "/mnt/saved", "persistentVolumeClaim": "saved"}
     if program == "trainer":

@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 JOB = "job"
 SECONDS_BETWEEN_SAVES = 3
+WAITS_FOR_THE_LEASE = "is still alive"
+"""In the log of a run that does not know whether the one before it has ended; it waits for 15 s."""
 
 # The second host fails once its launcher is connected to that of the first (8475 is 211B there).
 SECOND_HOST_ENDS = """
@@ -68,6 +70,7 @@ def test_killed_trainer_goes_on_in_the_same_pods(jobs: Jobs) -> None:
     after = jobs.pods(JOB)
     assert uids(after) == uids(before)
     assert container_restarts(after) == 0
+    assert WAITS_FOR_THE_LEASE not in jobs.logs(after[0])
 
 
 @pytest.mark.parametrize("host", [0, 1])

@@ -39,11 +39,15 @@ def test_first_run_holds_it(take, tmp_path):
     assert record(tmp_path)["run"] == "1.0-aa"
 
 
-@pytest.mark.parametrize("second", ["1.0-bb", "0.0-bb"], ids=["same attempt", "by hand"])
-def test_second_run_is_refused_while_the_first_renews(take, second):
-    first = take("1.0-aa")
+@pytest.mark.parametrize(
+    ("run", "second"),
+    [("1.0-aa", "1.0-bb"), ("1.0-aa", "0.0-bb"), ("1.0.2-aa", "1.0.1-bb"), ("1.0.2-aa", "1.0-bb")],
+    ids=["same attempt", "by hand", "earlier in place", "first in its containers"],
+)
+def test_second_run_is_refused_while_the_first_renews(take, run, second):
+    first = take(run)
     with pytest.raises(
-        errors.ConfigurationError, match=r"another run is writing to .*: attempt 1.0-aa, process \d+ on"
+        errors.ConfigurationError, match=rf"another run is writing to .*: attempt {run}, process \d+ on"
     ):
         take(second)
     first.verify()
@@ -62,9 +66,19 @@ def test_released_lease_is_free_at_once(take, tmp_path):
     assert "released" not in record(tmp_path)
 
 
-@pytest.mark.parametrize("later", ["1.1-bb", "2.0-bb"], ids=["attempt", "incarnation"])
-def test_later_attempt_takes_over_and_the_earlier_one_has_to_end(take, later):
-    first = take("1.0-aa")
+@pytest.mark.parametrize(
+    ("run", "later"),
+    [
+        ("1.0-aa", "1.1-bb"),
+        ("1.9-aa", "2.0-bb"),
+        ("1.0-aa", "1.0.1-bb"),
+        ("1.0.9-aa", "1.0.10-bb"),
+        ("1.0.9-aa", "1.1-bb"),
+    ],
+    ids=["attempt", "incarnation", "in place", "in place again", "attempt after some in place"],
+)
+def test_later_attempt_takes_over_and_the_earlier_one_has_to_end(take, run, later):
+    first = take(run)
     take(later).verify()
     wait_for("the first to notice", lambda: first.taken_by is not None)
     with pytest.raises(errors.ConfigurationError, match=f"another run has taken over .*: attempt {later}"):

@@ -44,7 +44,8 @@ class Report(TypedDict, total=False):
     process_id: int
     processes: int
     attempt: Optional[str]
-    """Incarnation, attempt and a nonce: "1.0-9f3a01bc"."""
+    """Incarnation, attempt and a nonce, "1.0-9f3a01bc"; with the number of restarts in place after the first:
+    "1.0.2-9f3a01bc"."""
     step: int
     """Steps done."""
     steps: Optional[int]

@@ -3,7 +3,8 @@
 An object that names the holder and is rewritten every few seconds. Each write is conditional on the object being the
 one that was written before, so that of two runs one alone goes on.
 
-- A run of a later attempt of the same job takes over at once: its predecessor's pods are gone before it starts.
+- A run of a later attempt of the same job takes over at once: its predecessor's pods are gone before it starts, or in
+  the same containers its processes.
 - Any other waits until the lease has not changed for a while by its own clock, and is refused when it has.
 - A holder that finds another one's name in its lease has to end. It looks with every renewal, and before every save.
 """
@@ -125,7 +126,7 @@ def take(
 
     Args:
         directory: Of one owner; other jobs were refused before.
-        run: The attempt, as in `Runtime.attempt_id`: "incarnation.attempt-nonce".
+        run: The attempt, as in `Runtime.attempt_id`.
         host: Where process 0 runs.
         lapse_seconds: Time without a change after which the lease of another run has lapsed.
         renew_seconds: Time between two writes of ours.
@@ -168,9 +169,10 @@ def _is_free(present: dict[str, Any], run: str) -> bool:
     return time.time() - float(present.get("renewed", 0)) > LONG_DEAD_SECONDS
 
 
-def _attempt(run: str) -> tuple[int, int]:
-    incarnation, _, attempt = run.partition("-")[0].partition(".")
-    return (int(incarnation), int(attempt)) if incarnation.isdigit() and attempt.isdigit() else (-1, -1)
+def _attempt(run: str) -> tuple[int, ...]:
+    """Incarnation, attempt, and the number in the same containers where it is not the first; later ones are greater."""
+    numbers = run.partition("-")[0].split(".")
+    return tuple(map(int, numbers)) if all(map(str.isdigit, numbers)) else ()
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Runtime:
     process_id: int
     num_processes: int
     attempt_id: str
-    """Incarnation, attempt and a nonce, the same in all processes, never the same twice: "1.0-9f3a01bc"."""
+    """As `Report.attempt`: the same in all processes, never the same twice."""
     host: str
     coordination: kv_store.Coordination
 
@@ -156,4 +156,5 @@ def _start_jax(process: DistributedProcess, heartbeat_seconds: int) -> None:
 
 
 def _attempt_id(process: Process, nonce: str) -> str:
-    return f"{process.incarnation}.{process.attempt}-{nonce}"
+    in_place = f".{process.in_place_attempt}" if process.in_place_attempt else ""
+    return f"{process.incarnation}.{process.attempt}{in_place}-{nonce}"
