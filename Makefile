@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers upgrade
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers upgrade
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -126,6 +126,9 @@ faults: .venv/go ## every fault at every moment, with real processes; some long 
 
 random-faults: .venv/dev ## random faults at random moments in jobs of real processes, and what must hold, into docs/reference/faults.md; MINUTES=60 SEED=1
 	$(BIN)/python -m benchmarks.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
+
+random-pod-faults: .venv/go .cache/maxtext-pods/installed ## the same in pods, after `make cluster`; MINUTES=60 SEED=1
+	$(BIN)/python -m benchmarks.random_pod_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
 
 first-hours: .venv/go ## five people type what the pages say in a clean environment; prints how long each took
 	$(BIN)/python -m pytest -q -s tests/docs/test_five_users.py

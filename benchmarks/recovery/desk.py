@@ -24,6 +24,8 @@ from tpujob_launcher.child.processes import command_line, descendants
 LAUNCHER = "tpujob_contract.launch"
 LIMIT_SECONDS = 300.0
 STEPS_BEFORE = 30
+GRACE_SECONDS = 15
+"""For a program that does not hear the signal that ends the measurement."""
 
 
 class Log:
@@ -101,7 +103,11 @@ def _run(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _write(program: str, folder: Path, *, in_place: bool) -> None:
-    spec: dict[str, Any] = {"accelerator": "cpu:2x1", "inPlaceRestarts": 3 if in_place else 0}
+    spec: dict[str, Any] = {
+        "accelerator": "cpu:2x1",
+        "inPlaceRestarts": 3 if in_place else 0,
+        "gracePeriodSeconds": GRACE_SECONDS,
+    }
     if program == "trainer":
         (folder / "text.txt").write_text("tick tock tick\n" * 2000)
         spec["trainer"] = programs.trainer("text.txt")

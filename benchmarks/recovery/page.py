@@ -20,14 +20,16 @@ One fault in one process of a tiny job, and the time until process 0 finishes a 
 - from there to its step: imports, the meeting, restore, compilation. This is the program's own, and grows with the
   processes that share the cores. A first start, from the launcher's first line, is in the last column.
 
-A dash is a cell without a measurement. In place, a deleted pod is replaced alone; without the field all start anew. The
-loss of a node is left out: Kubernetes takes a minute or more to act on it. `make e2e-nights` plays it.
+A dash is a cell without a measurement. In place, a deleted pod is replaced alone, which Kubernetes does 10 s after its
+end; without the field all start anew. The loss of a node is left out: Kubernetes takes a minute or more to act on it.
+`make e2e-nights` plays it.
 
 Under `tpujob run`, *anew* means that the command ends and is typed again at once. The time of an OOM kill includes the
-second or so in which the program fills its memory.
+second or so in which the program fills its memory. A process that is frozen counts as lost after its heartbeat of 30 s,
+or after 60 s in a program that has none. A plain JAX program whose pod is deleted goes on for the grace period of 15 s:
+JAX catches the signal, and the program does not ask for it.
 
-Measured on 2 cores whose load from other work was between 10 and 35 and differed from cell to cell. Compare first
-summands with each other, and a total with the first start in its row; do not compare totals.
+Measured on 2 cores without other work. In the first step of many processes these two are busy all the time.
 
 """
 

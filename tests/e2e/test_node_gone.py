@@ -1,6 +1,6 @@
 """A machine loses its power in the middle of training: its pod never says a word, and its Node goes.
 
-The one-machine cluster gets a second node for it. Each host asks for more than half of a node's memory, so each has a
+In place, the pod of the other machine stays. The one-machine cluster gets a second node for it. Each host asks for more than half of a node's memory, so each has a
 machine to itself, as the hosts of a slice have.
 """
 
@@ -56,7 +56,8 @@ def machine(surroundings: Surroundings) -> Iterator[SecondMachine]:
         surroundings.client.kubectl("delete", "node", SECOND.name, "--ignore-not-found")
 
 
-def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: SecondMachine) -> None:
+@pytest.mark.parametrize("in_place", [False, True], ids=["anew", "in place"])
+def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: SecondMachine, in_place: bool) -> None:
     jobs.train(
         JOB,
         steps=FOR_EVER,
@@ -64,11 +65,12 @@ def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: Secon
         resources={"requests": {"cpu": "100m", "memory": f"{more_than_half_of_a_node(jobs)}Mi"}},
         restarts={"crashes": 0},
         gracePeriodSeconds=15,
+        inPlaceRestarts=3 if in_place else 0,
     )
     began = jobs.wait_until_it_trains(JOB)
     status = jobs.wait(JOB, "a checkpoint", lambda status: (status.get("lastCheckpointStep") or 0) > began)
     assert {pod["spec"]["nodeName"] for pod in jobs.pods(JOB)} == {FIRST.name, SECOND.name}
-    before = {pod["metadata"]["uid"] for pod in jobs.pods(JOB)}
+    before = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in jobs.pods(JOB)}
 
     machine.lose_power()
     wait_for("Kubernetes to notice", lambda: not is_ready(machine.api, SECOND.name), timeout_seconds=NOTICED_SECONDS)
@@ -81,7 +83,8 @@ def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: Secon
         timeout_seconds=REMOVED_SECONDS,
         explain=lambda: jobs.explain(JOB),
     )
-    jobs.wait(JOB, "the books", lambda now: now.get("disruptions"))
+    if not in_place:
+        jobs.wait(JOB, "the books", lambda now: now.get("disruptions"))
 
     machine.start()
     restored = jobs.wait_until_it_trains(JOB)
@@ -92,7 +95,9 @@ def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: Secon
     assert (later["restarts"], later["disruptions"], later.get("crashes", 0)) == (1, 1, 0)
     assert "nodeFailures" not in later
     assert later["incarnation"] == status["incarnation"]
-    assert not before & {pod["metadata"]["uid"] for pod in jobs.pods(JOB)}
+    kept = {pod["metadata"]["uid"] for pod in jobs.pods(JOB)} & before.keys()
+    assert [before[uid] for uid in kept] == ([FIRST.name] if in_place else [])
+    assert later.get("inPlaceTotal", 0) == in_place
 
 
 def more_than_half_of_a_node(jobs: Jobs) -> int:

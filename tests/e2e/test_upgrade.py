@@ -8,8 +8,9 @@ import pytest
 
 from tests.e2e import operator_pod
 from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
+from tests.e2e.test_training import delete, kill
 from tests.e2e.waiting import wait_for
-from tools.localcluster import product
+from tools.localcluster import background, one_machine, product, product_images
 from tools.localcluster.api import Object
 
 pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(1800)]
@@ -17,6 +18,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(1800)
 JOB = "job"
 (PREVIOUS,) = (Path(__file__).parent / "charts").glob("*.tgz")
 """An earlier state of the chart, packed; its operator is this checkout's image."""
+LATER = "later"
+"""A tag of the images of this checkout."""
+OPERATOR_IS_LATER = f"--set-string=image.tag={LATER}"
+SECONDS_BETWEEN_SAVES = 3
 BOOKS = ("incarnation", "restarts", "crashes", "disruptions", "unexplainedRestarts")
 
 
@@ -71,6 +76,46 @@ def test_upgrade_and_rollback_restart_no_pod(training: Jobs, installed: tuple[st
     chart = json.loads(client.run_tool("helm", "get", "values", product.RELEASE, namespace, "--output=json", "--all"))
     assert "serviceMonitor" not in chart["metrics"]
     assert_goes_on(training, before)
+
+
+@pytest.mark.usefixtures("installed")
+def test_job_in_place_goes_on_while_operator_and_trainer_get_new_images(jobs: Jobs) -> None:
+    if not jobs.surroundings.is_own:
+        pytest.skip("changes the release of `make cluster`, and nobody else's")
+    for key in ("operator", "trainer"):
+        tag_as_later(key)
+    jobs.train(JOB, steps=FOR_EVER, checkpoint={"everySeconds": SECONDS_BETWEEN_SAVES}, inPlaceRestarts=3)
+    began = jobs.wait_until_it_trains(JOB)
+    jobs.wait(JOB, "a checkpoint", lambda status: (status.get("lastCheckpointStep") or 0) > began)
+    before = jobs.pods(JOB)
+
+    product.install(jobs.cluster, (OPERATOR_IS_LATER,))
+    kill(jobs, before[1]["metadata"]["name"])
+    jobs.wait(JOB, "an attempt in place", lambda status: status.get("inPlaceTotal") == 1)
+    began = jobs.wait_until_it_trains(JOB)
+    product.install(jobs.cluster, (OPERATOR_IS_LATER, f"--set-string=trainerImage.tag={LATER}"))
+    delete(jobs, before[1]["metadata"]["name"])
+    status = jobs.wait(JOB, "another one with a new pod", lambda status: status.get("inPlaceTotal") == 2)
+
+    restored = jobs.wait_until_it_trains(JOB)
+    jobs.wait(JOB, "a later step", lambda status: (status.get("step") or 0) > restored)
+    assert restored >= began
+    after = jobs.pods(JOB)
+    assert [images(pod) for pod in after] == [images(pod) for pod in before]
+    assert after[0]["metadata"]["uid"] == before[0]["metadata"]["uid"]
+    assert (status["restarts"], status["disruptions"], status.get("crashes")) == (2, 1, None)
+
+
+def tag_as_later(key: str) -> None:
+    """Gives an image of the product another tag as well, as of a later release."""
+    name = product_images.image_name(key)
+    one_machine.tag_image(background.DIRECTORY, name, f"{name.rpartition(':')[0]}:{LATER}")
+
+
+def images(pod: Object) -> list[str]:
+    """Of its containers."""
+    kinds = ("initContainers", "containers")
+    return [container["image"] for kind in kinds for container in pod["spec"].get(kind, ())]
 
 
 def assert_goes_on(jobs: Jobs, before: Object) -> None:

@@ -81,6 +81,10 @@ class Containerd:
                 raise
             self._ctr(*command)
 
+    def tag_image(self, name: str, other: str) -> None:
+        """Gives an image another name as well, which may be another one's until now."""
+        self._ctr("images", "tag", "--force", name, other)
+
     def forget_image(self, identity: str) -> None:
         """Drops the name that the kubelet's side gives to every image, its id, so that its disk space comes back."""
         self._run("--namespace", NAMESPACE, "images", "remove", identity)

@@ -174,6 +174,11 @@ def add_image(directory: Path, key: str, announce: Callable[[str], object]) -> s
     return name
 
 
+def tag_image(directory: Path, name: str, other: str) -> None:
+    """Gives an image of the node of a running cluster another name as well."""
+    _containerd(directory.absolute()).tag_image(name, other)
+
+
 def end(directory: Path) -> None:
     """Ends the cluster in a directory and undoes what it changed on the machine; harmless where there is none."""
     directory.mkdir(parents=True, exist_ok=True)

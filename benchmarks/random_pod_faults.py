@@ -1,0 +1,368 @@
+"""Random faults at random moments, in jobs in pods of the one-machine cluster: what must hold after each.
+
+    python -m benchmarks.random_pod_faults --minutes 60 [--seed 1] [--write]      after `make cluster`
+
+A round is one job: a kind of program, two to four pods, restarts in place or not. It counts its steps and saves; faults
+come from outside, one after another. After each fault:
+
+- the job goes on after the newest checkpoint, which is none that is older than at the fault;
+- the program of process 0 starts once, and each container has one program.
+
+In the end the job is suspended, so that all launchers have told what they know, and is deleted:
+
+- its status counts each fault once, and has the disruptions that were some;
+- no process of its pods is left on the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.random_faults import Broken
+from benchmarks.recovery import faults, pods, programs
+from benchmarks.recovery.pods import JOB
+from tests.e2e import host_processes
+from tests.e2e.host_folders import claimed, writable
+from tests.e2e.jobs import Jobs, jobs_in_namespace
+from tests.e2e.surroundings import Surroundings
+from tests.e2e.test_training import delete, evict
+from tests.multiprocess.program_faults import PAGE
+from tools.localcluster.api import Object
+from tools.localcluster.control_plane import CommandError
+from tools.localcluster.waiting import wait_for
+from tpujob_trainer.checkpoint.layout import COMMITTED
+
+OF_LAUNCHER, DELETION, EVICTION = "kill -9 of a launcher", "deleted pod", "eviction"
+FAULTS = (*faults.SIGNALS, OF_LAUNCHER, DELETION, EVICTION)
+DISRUPTIONS = (DELETION, EVICTION)
+AFTER_A_STEP = ("exception", "OOM kill")
+"""A program has the handlers of these once Python runs, and runs them once it is back from its first compilation."""
+FAULTS_OF_ROUND = 5
+MOMENT_SECONDS = 10.0
+"""At most, from the start of all programs to the next fault: some come before the first step."""
+PATIENCE_SECONDS = 400.0
+GONE_SECONDS = 60.0
+MOST_RESTARTS = 1000
+BEGIN, END = "<!-- table: random pod faults -->", "<!-- end of random pod faults -->"
+
+BEGINS = "the program of process 0 begins"
+SITECUSTOMIZE = f"""
+{faults.SITECUSTOMIZE}
+import os
+if os.getppid() == 1 and os.environ.get("TPUJOB_HOST") == "0":
+    print({BEGINS!r}, flush=True)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Struck:
+    """One fault, and what came of it."""
+
+    fault: str
+    is_in_place: bool
+    """Whether the other pods are the same ones."""
+    seconds: float
+    """From the fault to the next finished step."""
+    repeated_steps: int
+
+
+class Round:
+    """One job, from its start until it is deleted."""
+
+    def __init__(self, program: str, count: int, in_place_restarts: int, chance: random.Random, folder: Path) -> None:
+        """Starts nothing yet.
+
+        Args:
+            program: One of `programs.STEP_LINES`.
+            count: Pods.
+            in_place_restarts: The job's.
+            chance: Chooses faults, victims and moments.
+            folder: Of this machine, where programs save that do not save to the bucket.
+        """
+        self.program, self.struck = program, list[Struck]()
+        self.name = f"{program} in {count} pods, {'in place' if in_place_restarts else 'anew'}"
+        self.jobs: Jobs
+        self._count, self._in_place, self._chance, self._folder = count, in_place_restarts, chance, folder
+        self._step = programs.STEP_LINES[program]
+        self._lines: dict[tuple[float, str], None] = {}
+        """Of process 0, with those of pods whose logs are gone."""
+        self._uids: set[str] = set()
+        """Of all pods that were seen."""
+
+    def play(self, surroundings: Surroundings, until: float) -> None:
+        """Strikes until enough faults were, or until a moment of `time.monotonic`, and ends the job.
+
+        Raises:
+            Broken: something does not hold.
+        """
+        with self._job(surroundings):
+            while len(self.struck) < FAULTS_OF_ROUND and time.monotonic() < until:
+                self.struck.append(self._strike(self._chance.choice(FAULTS)))
+            self._check_accounts()
+            self.jobs.delete(JOB)
+            self._wait("its pods to go", lambda: not self._pods())
+            self._check_nothing_left()
+
+    def explain(self) -> str:
+        """What is known of the job, and the end of what process 0 printed."""
+        printed = [f"{at:.1f} {line}" for at, line in self._read()[-60:]]
+        return "\n".join([self.jobs.explain(JOB), *printed])
+
+    @contextmanager
+    def _job(self, surroundings: Surroundings) -> Iterator[None]:
+        text = pods.write_text(surroundings)
+        saved = writable(self._folder / "saved")
+        with jobs_in_namespace(surroundings, text, "random", {}) as self.jobs:
+            folders = {"saved": saved} | ({"maxtext": pods.MAXTEXT} if self.program == "MaxText" else {})
+            with claimed(self.jobs, folders):
+                pods.apply(
+                    self.jobs,
+                    self.program,
+                    self._count,
+                    in_place_restarts=self._in_place,
+                    sitecustomize=SITECUSTOMIZE,
+                    restarts={"crashes": MOST_RESTARTS},
+                )
+                try:
+                    yield
+                finally:
+                    self.jobs.delete(JOB)
+
+    def _strike(self, fault: str) -> Struck:
+        """Strikes once, and sees to it that the job goes on as it must."""
+        victim = self._chance.randrange(self._count)
+        moment = self._chance.uniform(0, MOMENT_SECONDS)
+        last_fault = self._lines_until_now()
+        self._wait("all pods to run", self._do_all_run)
+        threading.Event().wait(moment)
+        if fault in AFTER_A_STEP or not self.struck:
+            self._wait("a step", lambda: self._steps_after(last_fault))
+        before = self._pods()
+        saved = self._committed()
+        at = self._hit(fault, before[victim])
+        self._wait("the next step", lambda: self._first_step_of_next(at))
+        again = self._pods()
+        first, seconds = self._first_step_of_next(at) or (0, 0.0)
+        # In its grace period a pod that is deleted may go on, and so do the others.
+        last = max((number for when, number in self._steps() if when < at + seconds), default=0)
+        self._check(fault, first, saved, at)
+        kept = {uid(pod) for pod in again} & {uid(pod) for pod in before} - {uid(before[victim])}
+        return Struck(fault, len(kept) == self._count - 1, seconds, max(0, last - first + 1))
+
+    def _hit(self, fault: str, pod: Object) -> float:
+        """When the fault came, in Unix seconds."""
+        name = pod["metadata"]["name"]
+        if fault in faults.SIGNALS:
+            found: list[float] = []
+
+            def is_hit() -> bool:
+                try:
+                    found.append(pods.signalled(self.jobs, name, faults.SIGNALS[fault]))
+                except CommandError:
+                    return False  # its program has not started, or that of the attempt before has not ended
+                return True
+
+            self._wait(f"one program in {name}", is_hit)
+            return found[0]
+        at = time.time()
+        if fault == OF_LAUNCHER:
+            os.kill(self._launcher(pod), signal.SIGKILL)
+        else:
+            {DELETION: delete, EVICTION: evict}[fault](self.jobs, name)
+        return at
+
+    def _launcher(self, pod: Object) -> int:
+        """The pid of the launcher of a pod, on this machine."""
+        (found,) = (each for each in host_processes.processes("tpujob_contract.launch") if is_of({uid(pod)}, each))
+        return found
+
+    def _check(self, fault: str, first: int, saved: int, at: float) -> None:
+        begun = [when for when, line in self._read() if when > at and BEGINS in line]
+        if len(begun) != 1:
+            raise Broken(f"{fault}: the program of process 0 began {len(begun)} times after it")
+        resumed = first - 1
+        if resumed < saved or (resumed > 0 and resumed not in self._saved_since()):
+            raise Broken(f"{fault}: went on with step {first}; {saved} was saved, and now {self._committed()}")
+
+    def _check_accounts(self) -> None:
+        """Suspends the job, and compares what its status counts with what was done to it."""
+        self.jobs.patch(JOB, suspend=True)
+        self._wait("it to be suspended", lambda: self.jobs.status(JOB).get("phase") == "Suspended")
+        disruptions = sum(each.fault in DISRUPTIONS for each in self.struck)
+        expected = {"restarts": len(self.struck), "disruptions": disruptions, "unexplainedRestarts": 0}
+        found: dict[str, int] = {}
+
+        def are_right() -> bool:
+            status = self.jobs.status(JOB)
+            found.update({name: status.get(name) or 0 for name in expected})
+            return found == expected
+
+        try:
+            wait_for("the accounts", are_right, timeout_seconds=GONE_SECONDS)
+        except TimeoutError:
+            done = ", ".join(each.fault for each in self.struck)
+            raise Broken(f"{done}: status has {found}, and not {expected}") from None
+
+    def _check_nothing_left(self) -> None:
+        everywhere = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        left = [f"{each} {host_processes.command(each)}" for each in everywhere if is_of(self._uids, each)]
+        if left:
+            raise Broken(f"processes are left: {left}")
+
+    def _pods(self) -> list[Object]:
+        """Those that are not about to end, by process."""
+        found = [pod for pod in self.jobs.pods(JOB) if "deletionTimestamp" not in pod["metadata"]]
+        self._uids.update(map(uid, found))
+        self._read()
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"][pods.INDEX]))
+
+    def _do_all_run(self) -> bool:
+        found = self._pods()
+        return len(found) == self._count and all(pod["status"]["phase"] == "Running" for pod in found)
+
+    def _read(self) -> list[tuple[float, str]]:
+        self._lines.update(dict.fromkeys(pods.lines_of(self.jobs)))
+        return sorted(self._lines)
+
+    def _lines_until_now(self) -> float:
+        return max((at for at, _ in self._read()), default=0.0)
+
+    def _steps(self) -> Iterator[tuple[float, int]]:
+        for at, line in self._read():
+            if found := self._step.search(line):
+                yield at, int(found[1])
+
+    def _steps_after(self, moment: float) -> bool:
+        return any(at > moment for at, _ in self._steps())
+
+    def _first_step_of_next(self, fault: float) -> tuple[int, float] | None:
+        """Of the attempt that began after a fault, with the seconds until then; None: there is none yet."""
+        begun = next((at for at, line in self._read() if at > fault and BEGINS in line), None)
+        if begun is None:
+            return None
+        return next(((number, at - fault) for at, number in self._steps() if at > begun), None)
+
+    def _saved_since(self) -> set[int]:
+        """Steps that are, or may have been, checkpoints."""
+        if self.program == "plain JAX":  # it overwrites the only one with each step
+            return set(range(self._committed() + 1))
+        return self._commits()
+
+    def _committed(self) -> int:
+        """The newest checkpoint; 0: none."""
+        if self.program == "plain JAX":
+            file = self._folder / "saved" / "step"
+            return int(file.read_text()) if file.exists() else 0
+        return max(self._commits(), default=0)
+
+    def _commits(self) -> set[int]:
+        if self.program == "MaxText":
+            folders = (self._folder / "saved").glob("job/**/checkpoints/*")
+            return {int(each.name) + 1 for each in folders if each.name.isdecimal()}
+        names = (Path(name) for name in self.jobs.objects(JOB, "steps/"))
+        return {int(name.parts[1]) for name in names if name.name == COMMITTED and name.parts[1].isdecimal()}
+
+    def _wait(self, what: str, condition: Callable[[], Any]) -> None:
+        try:
+            wait_for(what, condition, timeout_seconds=PATIENCE_SECONDS, poll_seconds=0.25)
+        except TimeoutError as error:
+            raise Broken(f"{[each.fault for each in self.struck]} and one more: {error}") from error
+
+
+def uid(pod: Object) -> str:
+    """That Kubernetes gave it."""
+    return str(pod["metadata"]["uid"])
+
+
+def is_of(uids: set[str], process: int) -> bool:
+    """Whether a process of this machine is one of these pods."""
+    groups = host_processes.cgroup(process).replace("_", "-")
+    return any(each in groups for each in uids)
+
+
+def rounds(
+    seed: int, until: float, chosen: Sequence[str], surroundings: Surroundings, folder: Path
+) -> Iterator[tuple[Round, Exception | None]]:
+    """Plays rounds until a moment of `time.monotonic`; each with what does not hold."""
+    chance = random.Random(seed)  # noqa: S311
+    for number in itertools.count():
+        if time.monotonic() >= until:
+            return
+        program = chosen[number % len(chosen)]
+        in_place_restarts = chance.choice((0, MOST_RESTARTS))
+        count = 2 if program == "MaxText" else chance.randint(2, 4)
+        own = folder / str(number)
+        own.mkdir(mode=0o755)
+        played = Round(program, count, in_place_restarts, chance, own)
+        try:
+            played.play(surroundings, until)
+        except (Broken, CommandError) as error:
+            yield played, error
+        else:
+            yield played, None
+
+
+def table(played: Mapping[str, Sequence[Struck]]) -> str:
+    """A row for each program."""
+    heads = ("Program", "faults", "in place", "anew", "to the next step", "steps done again")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for program, struck in played.items():
+        if struck:
+            seconds = sorted(each.seconds for each in struck)
+            in_place = sum(each.is_in_place for each in struck)
+            times = f"{seconds[len(seconds) // 2]:.0f} s, at most {seconds[-1]:.0f} s"
+            again = f"at most {max(each.repeated_steps for each in struck)}"
+            row = (program, len(struck), in_place, len(struck) - in_place, times, again)
+            lines.append(f"| {' | '.join(map(str, row))} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Plays, and prints what was seen; 1 if something did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help=f"write the result into {PAGE.name}")
+    parser.add_argument("programs", nargs="*", help=f"of {', '.join(programs.STEP_LINES)}; default: all")
+    options = parser.parse_args()
+    surroundings = Surroundings.handed_over()
+    if surroundings is None:
+        parser.error("no cluster is up: run `make cluster` first")
+    chosen = options.programs or list(programs.STEP_LINES)
+    folder = Path(tempfile.mkdtemp(prefix="random-pod-faults-"))
+    folder.chmod(0o755)
+    found: dict[str, list[Struck]] = {program: [] for program in chosen}
+    problems = 0
+    begun = time.monotonic()
+    for played, broken in rounds(options.seed, begun + options.minutes * 60, chosen, surroundings, folder):
+        found[played.program] += played.struck
+        struck = ", ".join(f"{each.fault} {each.seconds:.0f} s" for each in played.struck)
+        sys.stdout.write(f"{played.name}: {struck}\n")
+        if broken is not None:
+            problems += 1
+            sys.stdout.write(f"BROKEN: {broken}\n{played.explain()}\n")
+        sys.stdout.flush()
+    words = f"Seed {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes: {problems} of what must hold did not."
+    result = f"{words}\n\n{table(found)}"
+    sys.stdout.write(result + "\n")
+    if options.write:
+        page = PAGE.read_text()
+        PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{result}\n\n{END}{page.split(END)[1]}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
