@@ -1,7 +1,7 @@
 """A machine loses its power in the middle of training: its pod never says a word, and its Node goes.
 
-In place, the pod of the other machine stays. The one-machine cluster gets a second node for it. Each host asks for more than half of a node's memory, so each has a
-machine to itself, as the hosts of a slice have.
+In place, the pod of the other machine stays. The one-machine cluster gets a second node for it. Each host asks for more
+than half of a node's memory, so each has a machine to itself, as the hosts of a slice have.
 """
 
 from collections.abc import Iterator
