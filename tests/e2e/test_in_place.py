@@ -7,6 +7,7 @@ import pytest
 
 from tests.e2e.jobs import FOR_EVER, Jobs
 from tests.e2e.test_training import are_all_new, delete, kill
+from tests.e2e.waiting import wait_for
 from tools.localcluster.api import Object
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -41,6 +42,22 @@ for step in range(8):
     print("step", step, "of attempt", attempt, flush=True)
     if (process, step, attempt) == (1, 4, "0"):
         raise RuntimeError("a fault on purpose")
+"""
+
+# As JAX's documentation has it: where one process is told to stop, all save at the same step, and return.
+SAVES_AT_A_SYNC_POINT = """
+import os, time, jax, jax.numpy as jnp
+from jax.experimental import multihost_utils
+process = int(os.environ["JAX_PROCESS_ID"])
+jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=process)
+attempt = os.environ.get("TPUJOB_IN_PLACE_ATTEMPT", "0")
+for step in range(100_000):
+    multihost_utils.process_allgather(jnp.ones(4) * step)
+    if step == 5:
+        print("step 5 of attempt", attempt, flush=True)
+    if multihost_utils.reached_preemption_sync_point(step):
+        break
+    time.sleep(0.05)
 """
 
 
@@ -107,6 +124,25 @@ def test_exception_in_a_plain_jax_program_costs_no_pod(jobs: Jobs) -> None:
         assert log.count("step 7 of attempt 1") == 1
         assert "step 7 of attempt 0" not in log
     assert container_restarts(jobs.pods(JOB)) == 0
+
+
+def test_jax_program_that_saves_and_returns_as_one_pod_is_deleted_goes_on(jobs: Jobs) -> None:
+    image = jobs.surroundings.jax_image
+    if image is None:
+        pytest.skip("no image is given for it: build examples/any-container and name it with E2E_JAX_IMAGE")
+    jobs.apply(JOB, image=image, command=["python3", "-c", SAVES_AT_A_SYNC_POINT], inPlaceRestarts=1)
+    jobs.wait_phase(JOB, "Running")
+    before = jobs.pods(JOB)
+    wait_for("steps", lambda: "step 5 of attempt 0" in jobs.logs(before[1]), explain=lambda: jobs.explain(JOB))
+
+    delete(jobs, before[1]["metadata"]["name"])
+
+    wait_for(
+        "steps of the next attempt",
+        lambda: "step 5 of attempt 1" in jobs.logs(before[0]),
+        explain=lambda: jobs.logs(before[0]),
+    )
+    assert uids(jobs.pods(JOB))[0] == uids(before)[0]
 
 
 def test_code_that_no_restart_can_help_ends_the_job(jobs: Jobs) -> None:

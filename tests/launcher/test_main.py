@@ -137,6 +137,13 @@ def test_what_no_retry_would_mend_ends_with_78(launch: Launch, command, environ,
             id="stopped",
         ),
         pytest.param(
+            ExitResult(0, other_asked="SIGTERM at process 1 on host h"),
+            75,
+            ["another process was told to stop (SIGTERM at process 1 on host h), the program returned 0"],
+            id="stopped with another one",
+        ),
+        pytest.param(ExitResult(1, other_asked="SIGTERM at process 1"), 1, [], id="crashed after another was stopped"),
+        pytest.param(
             ExitResult(75, stop_signal=signal.SIGTERM), 75, ["told to stop by SIGTERM"], id="stopped and said so"
         ),
         pytest.param(

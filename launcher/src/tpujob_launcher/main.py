@@ -3,9 +3,9 @@
 Gives any program its place in the job (JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID), and gives
 Kubernetes a true account of its end. Exit codes:
 
-- 75 when the program got a stop signal and returned 0: it did not finish, and Kubernetes would count the index as done
-  and let its peers wait for ever. A program that the signal itself ended keeps 128 + n (143, 130): it saved nothing,
-  and the operator looks for the cause.
+- 75 when the program, or that of another process of the job, got a stop signal and it returned 0: it did not finish,
+  and Kubernetes would count the index as done and let its peers wait for ever. A program that the signal itself ended
+  keeps 128 + n (143, 130): it saved nothing, and the operator looks for the cause.
 - 78 when the environment or the command is wrong, a command not found included (a shell says 127): a retry would end
   the same way, and every code but 76 to 78 is retried.
 - 69 when another process holds the TPU.

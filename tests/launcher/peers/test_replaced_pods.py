@@ -17,6 +17,10 @@ __all__ = ["one", "port", "start"]
 FIRST: dict[str, Any] = {"TPUJOB_POD_FAILURES": "0", "TPUJOB_POD_DISRUPTIONS": "", "TPUJOB_POD": "llama-w-0-0-first"}
 SECOND: dict[str, Any] = {**FIRST, "TPUJOB_POD_DISRUPTIONS": "1", "TPUJOB_POD": "llama-w-0-0-second"}
 RUNS = "signal.pause()"
+SAVES_WITH_ANOTHER = """signal.signal(signal.SIGTERM, lambda *_: None)
+    (here / ("hears-" + os.environ["TPUJOB_HOST"])).touch()
+    while not (here / 'save').exists(): time.sleep(0.01)
+    sys.exit(0)"""
 One = Callable[..., Launched]
 
 
@@ -56,6 +60,19 @@ def test_a_pod_that_is_asked_to_stop_alone_is_replaced(start: Start, one: One, t
     launched = start(RUNS, **FIRST)
     launched[1].send(signal.SIGTERM)
     assert launched[1].wait() == 143
+    launched[1] = one(1, RUNS, **SECOND)
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[0].stderr
+    assert (tmp_path / "0-1").read_text() == "process 1 lost its pod: it was asked to stop"
+
+
+def test_programs_that_save_and_return_0_as_one_is_asked_to_stop_go_on(start: Start, one: One, tmp_path: Path) -> None:
+    """As JAX programs do that ask for its preemption sync point: all of them, at the same step."""
+    launched = start(SAVES_WITH_ANOTHER, of={host: {"FAILING": str(host)} for host in range(HOSTS)}, **FIRST)
+    wait_for("a program that hears the signal", (tmp_path / "hears-1").exists)
+    launched[1].send(signal.SIGTERM)
+    wait_for("launcher 0 to tell", lambda: "asked to stop: SIGTERM at process 1" in launched[0].stderr)
+    (tmp_path / "save").touch()
+    assert launched[1].wait() == ExitCode.STOPPED
     launched[1] = one(1, RUNS, **SECOND)
     assert [each.wait() for each in launched] == [0] * HOSTS, launched[0].stderr
     assert (tmp_path / "0-1").read_text() == "process 1 lost its pod: it was asked to stop"

@@ -129,7 +129,11 @@ class _Supervision:
         ended_at = time.time()
         if self.peers is not None:
             self.peers.step()  # the last words of the program to its launcher
-        return self.ending.result(child.returncode, ended_at, self.peers.standing.following if self.peers else None)
+        if self.peers is None:
+            return self.ending.result(child.returncode, ended_at, None)
+        standing = self.peers.standing
+        result = self.ending.result(child.returncode, ended_at, standing.following)
+        return dataclasses.replace(result, other_asked=standing.asked)
 
     @property
     def _printed_at(self) -> float:

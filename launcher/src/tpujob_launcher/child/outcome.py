@@ -31,6 +31,8 @@ class ExitResult:
     """Whether it was ended since the program of another host had failed."""
     following: Optional[Tuple[int, str]] = None
     """Exit code and words of a program that ends because of another host's; None: no other has failed before."""
+    other_asked: str = ""
+    """Which process of the job was asked to stop before, as in "SIGTERM at process 1 on host h"; empty: none."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -57,6 +59,10 @@ def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
             told = f"told to stop by {name}, {RETURNED_0}"
             return ExitCode.STOPPED, [*diagnostics, told, stopped_line(result.stopped_at)]
         diagnostics.append(f"told to stop by {name}")
+    elif result.code == ExitCode.FINISHED and result.other_asked:
+        # As JAX programs do: all save at the step after one was told to stop, and return.
+        words = f"another process was told to stop ({result.other_asked}), {RETURNED_0}"
+        return ExitCode.STOPPED, [*diagnostics, words, stopped_line(result.stopped_at)]
     elif result.code == ExitCode.STOPPED:
         diagnostics.append(NOT_ASKED)
     if result.code == ExitCode.STOPPED:

@@ -283,7 +283,10 @@ class Server(Peers, LineServer):
             if differ and not self._watch.is_difference_final:
                 self._tell(self._decisions.close(str(differ[0]["message"])))
         elif kind == messages.ASKED:
-            self._tell(self._watch.was_asked(process, messages.printable(str(values.get("by", "")))))
+            said = self._watch.was_asked(process, messages.printable(str(values.get("by", ""))))
+            if said:
+                logger.info("asked to stop: %s", self._watch.asked)
+            self._tell(said)
 
     def _tell(self, decided: List[Message]) -> None:
         for message in decided:
