@@ -237,3 +237,26 @@ def test_what_an_end_means(
 
 def test_a_program_without_peers_has_no_failure_that_it_did_not_name() -> None:
     assert ending(exit_seconds=None).result(134, LATER, None).failure is None
+
+
+@pytest.mark.parametrize(
+    ("is_told_first", "code", "expected"),
+    [
+        (False, 143, (75, False, None)),
+        (False, 75, (75, False, None)),
+        (True, 143, (143, True, (1, "ended with process 1"))),
+    ],
+    ids=["killed in its exit handlers", "ended by itself", "it saved since it was told"],
+)
+def test_a_program_that_asks_for_another_start_keeps_its_code_when_that_makes_others_fail(
+    is_told_first: bool, code: int, expected: tuple[int, bool, tuple[int, str] | None]
+) -> None:
+    supervised = ending()
+    following = (1, "ended with process 1")
+    if not is_told_first:
+        supervised.reported(said(75), 0.0)
+    supervised.told(following, speaks=False, is_silent=False, in_place=False, now=0.5)
+    if is_told_first:
+        supervised.reported(said(75), 1.0)
+    result = supervised.result(code, 1002.0, following)
+    assert (result.code, result.was_told, result.following) == expected

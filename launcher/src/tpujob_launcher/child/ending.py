@@ -103,6 +103,8 @@ class Ending:
         self.stop_signal: Optional[int] = None
         self.was_told = False
         """Whether it has to end since the program of another host has failed."""
+        self._had_saved = False
+        """Whether it had asked for another start before it was told."""
         self.is_killed = False
         self._child = child
         self._margin = margin_seconds(grace_seconds)
@@ -170,6 +172,7 @@ class Ending:
             now: Monotonic.
         """
         self.was_told = True
+        self._had_saved = self.finished is not None and self.finished.code == ExitCode.STOPPED
         if is_silent:
             self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
             self._due[Act.SHOW_STACKS] = now
@@ -243,6 +246,8 @@ class Ending:
         meant = failure.code if failure and code > 128 else code
         if self.stop_signal is not None and self.is_killed and self.finished is not None:
             meant = self.finished.code  # as it was asked to; its exit handlers waited for processes that went on
+        if self._had_saved and code > 128:
+            meant = ExitCode.STOPPED  # the other one has failed since this one left
         # Killed by somebody else: a peer may have noticed that, and said so, before its end was seen here.
         is_cause = meant == KILLED and not self.is_killed
         return ExitResult(
@@ -251,8 +256,8 @@ class Ending:
             stop_signal=self.stop_signal,
             stopped_at=self._stopped_at or (self.finished or ended).at,
             failure=failure,
-            was_told=self.was_told and not is_cause,
-            following=following,
+            was_told=self.was_told and not is_cause and not self._had_saved,
+            following=None if self._had_saved else following,
         )
 
     def _silent_at(self, printed_at: float) -> Optional[float]:
