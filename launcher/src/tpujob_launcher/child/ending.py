@@ -246,7 +246,7 @@ class Ending:
         meant = failure.code if failure and code > 128 else code
         if self.stop_signal is not None and self.is_killed and self.finished is not None:
             meant = self.finished.code  # as it was asked to; its exit handlers waited for processes that went on
-        if self._had_saved and code > 128:
+        if self._had_saved:
             meant = ExitCode.STOPPED  # the other one has failed since this one left
         # Killed by somebody else: a peer may have noticed that, and said so, before its end was seen here.
         is_cause = meant == KILLED and not self.is_killed
