@@ -1,6 +1,6 @@
 """Random faults at random moments, in jobs in pods of the one-machine cluster: what must hold after each.
 
-    python -m benchmarks.random_pod_faults --minutes 60 [--seed 1] [--write]      after `make cluster`
+    python -m benchmarks.random_pod_faults --minutes 60 [--seed 1] [--at-once 2] [--write]      after `make cluster`
 
 A round is one job: a kind of program, two to four pods, restarts in place or not. It counts its steps and saves; faults
 come from outside, one after another. After each fault:
@@ -22,6 +22,7 @@ import dataclasses
 import itertools
 import json
 import os
+import queue
 import random
 import signal
 import sys
@@ -29,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -315,7 +317,7 @@ def rounds(
         program = chosen[number % len(chosen)]
         in_place_restarts = chance.choice((0, MOST_RESTARTS))
         count = 2 if program == "MaxText" else chance.randint(2, 4)
-        own = folder / str(number)
+        own = folder / f"{seed}-{number}"
         own.mkdir(mode=0o755)
         played = Round(program, count, in_place_restarts, chance, own)
         try:
@@ -324,6 +326,27 @@ def rounds(
             yield played, error
         else:
             yield played, None
+
+
+def at_once(
+    jobs: int, seed: int, until: float, chosen: Sequence[str], surroundings: Surroundings, folder: Path
+) -> Iterator[tuple[Round, Exception | None]]:
+    """Plays so many `rounds` at a time, with a seed each from this one on."""
+    played: queue.SimpleQueue[tuple[Round, Exception | None] | None] = queue.SimpleQueue()
+
+    def play(number: int) -> None:
+        try:
+            for each in rounds(seed + number, until, [*chosen[number:], *chosen[:number]], surroundings, folder):
+                played.put(each)
+        finally:
+            played.put(None)
+
+    with ThreadPoolExecutor(jobs) as threads:
+        playing = [threads.submit(play, number) for number in range(jobs)]
+        for _ in playing:
+            yield from iter(played.get, None)
+        for each in playing:
+            each.result()
 
 
 def table(played: Mapping[str, Sequence[Struck]]) -> str:
@@ -346,6 +369,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=2, help="jobs at a time")
     parser.add_argument("--write", action="store_true", help=f"write the result into {PAGE.name}")
     parser.add_argument("programs", nargs="*", help=f"of {', '.join(programs.STEP_LINES)}; default: all")
     options = parser.parse_args()
@@ -358,7 +382,8 @@ def main() -> int:
     found: dict[str, list[Struck]] = {program: [] for program in chosen}
     problems = 0
     begun = time.monotonic()
-    for played, broken in rounds(options.seed, begun + options.minutes * 60, chosen, surroundings, folder):
+    until = begun + options.minutes * 60
+    for played, broken in at_once(options.at_once, options.seed, until, chosen, surroundings, folder):
         found[played.program] += played.struck
         struck = ", ".join(f"{each.fault} {each.seconds:.0f} s" for each in played.struck)
         sys.stdout.write(f"{played.name}: {struck}\n")
@@ -366,7 +391,10 @@ def main() -> int:
             problems += 1
             sys.stdout.write(f"BROKEN: {broken}\n{played.explanation}\n")
         sys.stdout.flush()
-    words = f"Seed {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes: {problems} of what must hold did not."
+    words = (
+        f"Seed {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes, {options.at_once} jobs at a time: "
+        f"{problems} of what must hold did not."
+    )
     result = f"{words}\n\n{table(found)}"
     sys.stdout.write(result + "\n")
     if options.write:
