@@ -196,8 +196,8 @@ class Round:
 
     def _launcher(self, pod: Object) -> int | None:
         """The pid of the launcher of a pod, on this machine; None: it does not run yet."""
-        launchers = host_processes.processes("tpujob_contract.launch")
-        return next((each for each in launchers if is_of({uid(pod)}, each)), None)
+        found = (each for each in host_processes.processes("") if is_of({uid(pod)}, each))
+        return next((each for each in found if host_processes.is_first(each)), None)
 
     def _check(self, fault: str, first: int, saved: int, at: float) -> None:
         begun = [when for when, line in self._read() if when > at and BEGINS in line]
@@ -228,8 +228,9 @@ class Round:
             raise Broken(f"{done}: status has {found}, and not {expected}") from None
 
     def _check_nothing_left(self) -> None:
-        everywhere = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-        left = [f"{each} {host_processes.command(each)}" for each in everywhere if is_of(self._uids, each)]
+        left = [
+            f"{each} {host_processes.command(each)}" for each in host_processes.processes("") if is_of(self._uids, each)
+        ]
         if left:
             raise Broken(f"processes are left: {left}")
 

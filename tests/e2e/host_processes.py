@@ -54,6 +54,13 @@ def command(process: int) -> str:
     return _read(process, "cmdline").replace("\0", " ")
 
 
+def is_first(process: int) -> bool:
+    """Whether it is process 1 of a container, and not the one that only keeps a pod's namespaces."""
+    lines = _read(process, "status").splitlines()
+    numbers = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
+    return len(numbers) > 1 and numbers[-1] == "1" and command(process).split() != ["/pause"]
+
+
 def cgroup(process: int) -> str:
     """Its control groups, a line each; empty when it has ended."""
     return _read(process, "cgroup")
