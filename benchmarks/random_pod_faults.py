@@ -276,16 +276,16 @@ class Round:
         return self._commits()
 
     def _committed(self) -> int:
-        """The newest checkpoint; 0: none."""
+        """The newest checkpoint, by the last step before it; below 0: none."""
         if self.program == "plain JAX":
             file = self._folder / "saved" / "step"
             return int(file.read_text()) if file.exists() else 0
-        return max(self._commits(), default=0)
+        return max(self._commits(), default=-1)
 
     def _commits(self) -> set[int]:
         if self.program == "MaxText":
             folders = (self._folder / "saved").glob("job/**/checkpoints/*")
-            return {int(each.name) + 1 for each in folders if each.name.isdecimal()}
+            return {int(each.name) for each in folders if each.name.isdecimal()}
         names = (Path(name) for name in self.jobs.objects(JOB, "steps/"))
         return {int(name.parts[1]) for name in names if name.name == COMMITTED and name.parts[1].isdecimal()}
 
