@@ -191,6 +191,27 @@ def test_what_came_first_is_the_cause(ends: tuple[Ended, ...], lost: tuple[LostN
     assert finding.message.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ((ended(1, 1, message=LOST_0),), "lost process 0, and nobody saw how that one ended."),
+        (
+            (ended(1, 1, message=LOST_0), ended(0, 137, **DELETED, asked_version=20)),
+            "lost process 0, and nobody saw how that one ended.",
+        ),
+        (
+            (ended(1, 75),),
+            "ended with exit code 75, by which a program asks to be started again, and nobody is known to",
+        ),
+    ],
+    ids=["gone", "stored after JobSet had deleted its pod", "asks for another start"],
+)
+def test_an_end_without_a_known_cause_says_what_was_seen(ends: tuple[Ended, ...], message: str) -> None:
+    finding = of_attempt(restarted(ends), 0)
+    assert finding.cause is Cause.UNEXPLAINED
+    assert finding.message.startswith(f"Pod {ends[0].pod} {message}")
+
+
 def test_pod_that_still_uses_its_grace_period_explains_what_its_peers_do() -> None:
     """Its own end comes last, and until then nobody is to read that the cause is not known."""
     leaving = Leaving(

@@ -67,7 +67,7 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
         message = f"{what} failed with exit code {describe(first.exit_code)}."
         return AttemptCause(cause=Cause.CRASH, message=message, crashed=first)
-    stopped = min(unasked, key=lambda end: end.cause_order, default=None)
+    stopped = min((end for end in unasked if end.is_consequence), key=lambda end: end.cause_order, default=None)
     if stopped is not None:
         asks = f"ended with exit code {ExitCode.STOPPED}, by which a program asks to be started again"
         what = f"Pod {stopped.pod} {asks}, and nobody is known to have asked it to stop."
