@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from ruamel.yaml import YAML
 
+from tests.multiprocess import program_faults
 from tests.multiprocess.conftest import DOCUMENTS, SEQUENCE_LENGTH
 from tests.multiprocess.pacing import REQUESTS
 from tests.multiprocess.program_faults import (
@@ -389,8 +390,7 @@ def main() -> int:
     result = f"{words}\n\n{table(found)}"
     sys.stdout.write(result + "\n")
     if options.write:
-        page = PAGE.read_text()
-        PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{result}\n\n{END}{page.split(END)[1]}")
+        program_faults.write_between(BEGIN, END, result)
     return 1 if problems else 0
 
 

@@ -42,7 +42,7 @@ from tests.e2e.host_folders import claimed, writable
 from tests.e2e.jobs import Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.test_training import delete, evict
-from tests.multiprocess.program_faults import PAGE
+from tests.multiprocess import program_faults
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import CommandError
 from tools.localcluster.waiting import wait_for
@@ -381,7 +381,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2, help="jobs at a time")
-    parser.add_argument("--write", action="store_true", help=f"write the result into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the result into {program_faults.PAGE.name}")
     parser.add_argument("programs", nargs="*", help=f"of {', '.join(programs.STEP_LINES)}; default: all")
     options = parser.parse_args()
     surroundings = Surroundings.handed_over()
@@ -409,8 +409,7 @@ def main() -> int:
     result = f"{words}\n\n{table(found)}"
     sys.stdout.write(result + "\n")
     if options.write:
-        page = PAGE.read_text()
-        PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{result}\n\n{END}{page.split(END)[1]}")
+        program_faults.write_between(BEGIN, END, result)
     return 1 if problems else 0
 
 

@@ -288,6 +288,12 @@ def updated(page: str, seen: Sequence[Seen]) -> str:
     return "\n".join([before + TABLE_BEGIN, "", *lines, "", TABLE_END + after])
 
 
+def write_between(begin: str, end: str, text: str) -> None:
+    """Writes something into the page, between two of its comments."""
+    page = PAGE.read_text()
+    PAGE.write_text(f"{page.split(begin)[0]}{begin}\n\n{text}\n\n{end}{page.split(end)[1]}")
+
+
 def _entry(seen: Seen) -> str:
     named = "never" if seen.named_seconds is None else f"{seen.named_seconds:.0f} s"
     if seen.again_seconds is not None:

@@ -27,6 +27,14 @@ def test_a_row_says_what_faults_cost():
     assert table({"trainer": struck, "MaxText": []}).splitlines()[2:] == [row]
 
 
+def test_a_result_takes_the_place_of_the_one_before(tmp_path, monkeypatch):
+    page = tmp_path / "faults.md"
+    page.write_text("a\n<!-- b -->\n\nold\n\n<!-- c -->\nd\n")
+    monkeypatch.setattr(program_faults, "PAGE", page)
+    program_faults.write_between("<!-- b -->", "<!-- c -->", "new")
+    assert page.read_text() == "a\n<!-- b -->\n\nnew\n\n<!-- c -->\nd\n"
+
+
 def test_cells_that_were_not_played_stay_in_the_page():
     seen = Seen(Cell("trainer", "kill -9", 1), 0.4, None, 2.0, 137, {"message": "process 1 (w-1): x"}, "", False, ())
     page = f"a\n{program_faults.TABLE_BEGIN}\n{program_faults.TABLE_END}\nb"
