@@ -24,6 +24,7 @@ import json
 import os
 import queue
 import random
+import secrets
 import signal
 import sys
 import tempfile
@@ -134,7 +135,7 @@ class Round:
 
     @contextmanager
     def _job(self, surroundings: Surroundings) -> Iterator[None]:
-        text = pods.write_text(surroundings)
+        text = pods.write_text(surroundings, f"random/{secrets.token_hex(4)}")
         saved = writable(self._folder / "saved")
         with jobs_in_namespace(surroundings, text, "random", {}) as self.jobs:
             folders = {"saved": saved} | ({"maxtext": pods.MAXTEXT} if self.program == "MaxText" else {})

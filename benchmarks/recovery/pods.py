@@ -66,12 +66,12 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
     return first, again
 
 
-def write_text(surroundings: Surroundings) -> str:
-    """Where the trainer finds a text."""
+def write_text(surroundings: Surroundings, folder: str = "recovery") -> str:
+    """Where the trainer finds a text; jobs that run at the same time need a folder each, for data may not change."""
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table({"text": ["tick tock tick " * 20] * 256}), buffer)
-    surroundings.storage.write("recovery/text.parquet", buffer.getvalue().to_pybytes())
-    return f"gs://{surroundings.bucket}/recovery/*.parquet"
+    surroundings.storage.write(f"{folder}/text.parquet", buffer.getvalue().to_pybytes())
+    return f"gs://{surroundings.bucket}/{folder}/*.parquet"
 
 
 def _strike(jobs: Jobs, fault: str) -> float:
