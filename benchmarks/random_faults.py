@@ -355,14 +355,18 @@ def table(played: Mapping[str, Sequence[Struck]]) -> str:
     for program, struck in played.items():
         if not struck:
             continue
-        seconds = sorted(each.seconds for each in struck)
         stops = sum(each.fault == OF_ALL for each in struck)
         in_place_count = sum(each.is_in_place for each in struck)
         counts = (len(struck), in_place_count, len(struck) - stops - in_place_count, stops)
-        times = f"{seconds[len(seconds) // 2]:.0f} s, at most {seconds[-1]:.0f} s"
-        again = f"at most {max(each.repeated_steps for each in struck)}"
-        lines.append(f"| {' | '.join(map(str, (program, *counts, times, again)))} |")
+        costs = in_words([each.seconds for each in struck], [each.repeated_steps for each in struck])
+        lines.append(f"| {' | '.join(map(str, (program, *counts, *costs)))} |")
     return "\n".join(lines)
+
+
+def in_words(seconds: Sequence[float], repeated_steps: Sequence[int]) -> tuple[str, str]:
+    """What faults cost: the median and the most of the seconds, and the most of the steps."""
+    median = sorted(seconds)[len(seconds) // 2]
+    return f"{median:.0f} s, at most {max(seconds):.0f} s", f"at most {max(repeated_steps)}"
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.random_faults import Broken
+from benchmarks.random_faults import Broken, in_words
 from benchmarks.recovery import faults, pods, programs
 from benchmarks.recovery.pods import JOB
 from tests.e2e import host_processes
@@ -367,11 +367,9 @@ def table(played: Mapping[str, Sequence[Struck]]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for program, struck in played.items():
         if struck:
-            seconds = sorted(each.seconds for each in struck)
             in_place = sum(each.is_in_place for each in struck)
-            times = f"{seconds[len(seconds) // 2]:.0f} s, at most {seconds[-1]:.0f} s"
-            again = f"at most {max(each.repeated_steps for each in struck)}"
-            row = (program, len(struck), in_place, len(struck) - in_place, times, again)
+            costs = in_words([each.seconds for each in struck], [each.repeated_steps for each in struck])
+            row = (program, len(struck), in_place, len(struck) - in_place, *costs)
             lines.append(f"| {' | '.join(map(str, row))} |")
     return "\n".join(lines)
 
