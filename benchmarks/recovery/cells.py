@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.recovery.faults import FAULTS
+from benchmarks.recovery.faults import FAULTS, OF_NODE, OF_POD
 from benchmarks.recovery.programs import STEP_LINES
 
 PLACES = {"two processes, `tpujob run`": 0, "2 pods": 2, "16 pods": 16}
@@ -36,10 +36,12 @@ class Cell:
 
 def why_not(cell: Cell) -> str:
     """Why a cell is not measured; empty: it is."""
-    if cell.fault == "deleted pod" and not cell.pods:
+    if cell.fault in (OF_POD, OF_NODE) and not cell.pods:
         return "no pods"
     if cell.fault == "OOM kill" and not cell.pods:
         return "no memory limit, as `kill -9`"
     if cell.pods > 2 and cell.program == "MaxText":
         return "16 of them import for minutes on two cores"
+    if cell.pods > 2 and cell.fault == OF_NODE:
+        return "two machines in one, each with room for one pod"
     return ""

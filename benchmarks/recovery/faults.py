@@ -29,7 +29,8 @@ SIGNALS = {
     "freeze": signal.SIGSTOP,
     "OOM kill": signal.SIGUSR2,
 }
-FAULTS = (*SIGNALS, "deleted pod")
+OF_POD, OF_NODE = "deleted pod", "lost node"
+FAULTS = (*SIGNALS, OF_POD, OF_NODE)
 
 STRIKE = """
 import os, time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,25 @@ import pyarrow.parquet as pq
 
 from benchmarks.recovery import faults, programs
 from benchmarks.recovery.timing import Recovery, first_start, recovery
+from tests.e2e import node_loss
 from tests.e2e.host_folders import claimed, writable
 from tests.e2e.jobs import Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.workloads import maxtext_job
 from tools.localcluster import background
-from tools.localcluster.kubelet import FIRST
+from tools.localcluster.kubelet import FIRST, SECOND
+from tools.localcluster.second_machine import SecondMachine
 from tools.localcluster.waiting import wait_for
 
 JOB = "job"
-LOGS = background.DIRECTORY / FIRST.name / "pods"
-"""Where the kubelet keeps them."""
+LOGS = [background.DIRECTORY / node.name / "pods" for node in (FIRST, SECOND)]
+"""Where the kubelets keep them."""
 LIMIT_SECONDS = 300.0
 AT_ONCE = ("--grace-period=0", "--force", "--wait=false")
 STEPS_BEFORE = 30
 GRACE_SECONDS = 15
 """A plain JAX program uses all of it: JAX catches SIGTERM, and the program does not ask JAX for it."""
-MEMORY = "1500Mi"
+MEMORY, MAXTEXT_MEMORY = "1500Mi", "4Gi"
 """Limit of each container: what an OOM kill is about."""
 MAXTEXT = programs.ROOT / ".cache" / "maxtext-pods"
 MAXTEXT_PROGRAM = programs.ROOT / "images" / "maxtext" / "maxtext-train"
@@ -41,10 +44,12 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
         raise SystemExit("no cluster is up: run `make cluster` first")
     text = write_text(surroundings)
     step = programs.STEP_LINES[program]
-    with jobs_in_namespace(surroundings, text, "recovery", {}) as jobs:
+    with ExitStack() as machines, jobs_in_namespace(surroundings, text, "recovery", {}) as jobs:
+        machine = machines.enter_context(node_loss.second_machine(surroundings)) if fault == faults.OF_NODE else None
+        memory = node_loss.more_than_half_of_a_node(jobs) if machine else ""
         folders = {"saved": writable(folder / "saved")} | ({"maxtext": MAXTEXT} if program == "MaxText" else {})
         with claimed(jobs, folders):
-            apply(jobs, program, pods, in_place_restarts=3 if in_place else 0)
+            apply(jobs, program, pods, in_place_restarts=3 if in_place else 0, memory=memory)
 
             def found(at: float) -> Recovery | None:
                 return recovery(lines_of(jobs), step, at) if at else first_start(lines_of(jobs), step)
@@ -56,7 +61,7 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
             try:
                 first = wait_for("a step", lambda: found(0), timeout_seconds=LIMIT_SECONDS, explain=explain)
                 wait_for("steps", steps, timeout_seconds=LIMIT_SECONDS, explain=explain)
-                at = _strike(jobs, fault)
+                at = _lose(jobs, machine) if machine else _strike(jobs, fault)
                 again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, explain=explain)
             finally:
                 jobs.delete(JOB)
@@ -77,11 +82,20 @@ def write_text(surroundings: Surroundings, folder: str = "recovery") -> str:
 def _strike(jobs: Jobs, fault: str) -> float:
     """When the fault came to the last process, in Unix seconds."""
     victim = max(jobs.pods(JOB), key=lambda pod: int(pod["metadata"]["labels"][INDEX]))["metadata"]["name"]
-    if fault == "deleted pod":
+    if fault == faults.OF_POD:
         at = time.time()
         jobs.cluster.kubectl("delete", "pod", victim, f"--namespace={jobs.namespace}", "--wait=false")
         return at
     return signalled(jobs, victim, faults.SIGNALS[fault])
+
+
+def _lose(jobs: Jobs, machine: SecondMachine) -> float:
+    """When the machine lost its power, in Unix seconds; returns once another one is in its place."""
+    at = time.time()
+    node_loss.lose(jobs, machine)
+    node_loss.wait_until_pods_are_gone(jobs, JOB)
+    machine.start()
+    return at
 
 
 def signalled(jobs: Jobs, pod: str, number: int) -> float:
@@ -95,7 +109,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 def lines_of(jobs: Jobs) -> list[tuple[float, str]]:
     """Of process 0 in all its pods, with the time at which containerd took them over."""
     found = []
-    for file in LOGS.glob(f"{jobs.namespace}_{JOB}-w-0-0-*/main/*.log"):
+    for file in (file for folder in LOGS for file in folder.glob(f"{jobs.namespace}_{JOB}-w-0-0-*/main/*.log")):
         try:
             lines = file.read_text(errors="replace").splitlines()
         except FileNotFoundError:  # its pod is gone
@@ -114,9 +128,23 @@ def apply(
     *,
     in_place_restarts: int,
     sitecustomize: str = faults.SITECUSTOMIZE,
+    memory: str = "",
     **fields: Any,
 ) -> None:
-    """Applies the job; keywords are further fields of its spec, `sitecustomize` is what each Python runs first."""
+    """Applies a job of one of `programs.STEP_LINES`.
+
+    Args:
+        jobs: Of its namespace.
+        program: Which.
+        pods: How many.
+        in_place_restarts: The job's.
+        sitecustomize: What each Python runs first.
+        memory: That each pod asks for, and has no limit; empty: little, and a limit.
+        fields: Further ones of its spec.
+    """
+    resources: dict[str, Any] = {"requests": {"cpu": "10m", "memory": memory or "64Mi"}}
+    if not memory:
+        resources["limits"] = {"memory": MAXTEXT_MEMORY if program == "MaxText" else MEMORY}
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -129,7 +157,7 @@ def apply(
         "accelerator": f"cpu:{pods}x1",
         "inPlaceRestarts": in_place_restarts,
         "gracePeriodSeconds": GRACE_SECONDS,
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": MEMORY}},
+        "resources": resources,
         **fields,
     }
     saved = {"name": "saved", "mountPath": "/mnt/saved", "persistentVolumeClaim": "saved"}
@@ -146,7 +174,6 @@ def apply(
             "command": ["python3", f"/opt/given/{MAXTEXT_PROGRAM.name}", *maxtext_job.arguments(**programs.MAXTEXT)],
             "checkpointDir": "/mnt/saved/job",
         }
-        spec["resources"]["limits"]["memory"] = "4Gi"
     else:
         volumes.append(saved)
         spec |= {"image": jobs.surroundings.jax_image, "command": ["python3", "/opt/given/program.py"]}

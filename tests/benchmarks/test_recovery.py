@@ -23,7 +23,7 @@ def section(place: str, *cells: Cell) -> str:
 @pytest.mark.parametrize(
     ("place", "cells", "rows", "sentences"),
     [
-        (DESK, [], [], ["Not measured yet: exception, kill -9, freeze.", "No pods: deleted pod."]),
+        (DESK, [], [], ["Not measured yet: exception, kill -9, freeze.", "No pods: deleted pod, lost node."]),
         (TWO, [("trainer", "freeze", True)], ["| trainer | freeze | 3.8 = 1.2 + 2.5 | - | 3.0 |"], []),
         (
             TWO,
