@@ -109,6 +109,8 @@ class Round:
         """Of process 0, with those of pods whose logs are gone."""
         self._uids: set[str] = set()
         """Of all pods that were seen."""
+        self._seen: set[int] = set()
+        """All checkpoints that were seen: programs delete old ones."""
 
     def play(self, surroundings: Surroundings, until: float) -> None:
         """Strikes until enough faults were, or until a moment of `time.monotonic`, and ends the job.
@@ -165,7 +167,12 @@ class Round:
         before = self._wait("all pods to run", self._running)
         saved = self._committed()
         at = self._hit(fault, before[victim])
-        self._wait("the next step", lambda: self._first_step_of_next(at))
+
+        def next_step() -> tuple[int, float] | None:
+            self._saved_since()  # a checkpoint with which it goes on may be deleted soon
+            return self._first_step_of_next(at)
+
+        self._wait("the next step", next_step)
         again = self._pods()
         first, seconds = self._first_step_of_next(at) or (0, 0.0)
         # In its grace period a pod that is deleted may go on, and so do the others.
@@ -276,10 +283,11 @@ class Round:
         return next(((number, at - fault) for at, number in self._steps() if at > begun), None)
 
     def _saved_since(self) -> set[int]:
-        """Steps that are, or may have been, checkpoints."""
+        """Steps that are, or have been, checkpoints."""
         if self.program == "plain JAX":  # it overwrites the only one with each step
             return set(range(self._committed() + 1))
-        return self._commits()
+        self._seen |= self._commits()
+        return self._seen
 
     def _committed(self) -> int:
         """The newest checkpoint, by the last step before it; below 0: none."""
