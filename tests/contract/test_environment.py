@@ -35,6 +35,7 @@ def test_process_of_a_job():
         in_place_attempt=0,
         in_place_cause="",
         in_place_account="",
+        in_place_port=0,
         launcher_port=ports.LAUNCHER,
         pod="",
         pods_before=None,

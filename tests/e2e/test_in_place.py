@@ -145,6 +145,18 @@ def test_jax_program_that_saves_and_returns_as_one_pod_is_deleted_goes_on(jobs: 
     assert uids(jobs.pods(JOB))[0] == uids(before)[0]
 
 
+def test_restart_of_a_program_without_a_report_counts_while_its_pods_run(jobs: Jobs) -> None:
+    fault = "if ends and os.environ['TPUJOB_IN_PLACE_ATTEMPT'] == '0': raise RuntimeError('a fault on purpose')"
+    program = SECOND_HOST_ENDS.format(then="os.environ.setdefault('TPUJOB_IN_PLACE_ATTEMPT', '0')\n" + fault)
+    jobs.run(JOB, program, inPlaceRestarts=1)
+
+    status = jobs.wait(JOB, "the restart", lambda status: status.get("inPlaceTotal"))
+
+    assert (status["phase"], status["restarts"], status["inPlaceRestarts"]) == ("Running", 1, 1)
+    assert "RuntimeError: a fault on purpose" in status["inPlaceCause"]
+    assert [pod["status"]["phase"] for pod in jobs.pods(JOB)] == ["Running"] * 2
+
+
 def test_code_that_no_restart_can_help_ends_the_job(jobs: Jobs) -> None:
     program = SECOND_HOST_ENDS.format(then="if ends: sys.exit(77)")
 

@@ -49,6 +49,8 @@ IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
 """Why the attempt before it ended, in one line; the launcher sets it."""
 IN_PLACE_ACCOUNT = "TPUJOB_IN_PLACE_ACCOUNT"
 """How all earlier attempts in these containers ended, as JSON for the report; the launcher sets it."""
+IN_PLACE_PORT = "TPUJOB_IN_PLACE_PORT"
+"""Where launcher 0 serves what it has counted of restarts in place; unset: nowhere."""
 POD = "TPUJOB_POD"
 """Name of the pod, where Kubernetes replaces a pod that is lost."""
 POD_FAILURES = "TPUJOB_POD_FAILURES"
@@ -112,6 +114,7 @@ OPTIONAL = (
     IN_PLACE_ACCOUNT,
     IN_PLACE_ATTEMPT,
     IN_PLACE_CAUSE,
+    IN_PLACE_PORT,
     LAUNCHER_PORT,
     LAUNCHER_SOCKET,
     PEERS_SOCKET,
@@ -158,6 +161,8 @@ class _Process:
     """Why the attempt before it ended, in one line; empty in the first."""
     in_place_account: str
     """How all before it ended: `in_place.Account` as JSON; empty in the first."""
+    in_place_port: int
+    """Where launcher 0 serves this account; 0: nowhere."""
     launcher_port: int
     """Of launcher 0."""
     pod: str
@@ -231,6 +236,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "in_place_attempt": _integer(environ, IN_PLACE_ATTEMPT, 0) if environ.get(IN_PLACE_ATTEMPT) else 0,
         "in_place_cause": environ.get(IN_PLACE_CAUSE, ""),
         "in_place_account": environ.get(IN_PLACE_ACCOUNT, ""),
+        "in_place_port": _integer(environ, IN_PLACE_PORT, 0) if environ.get(IN_PLACE_PORT) else 0,
         "pod": environ.get(POD, ""),
         "pods_before": _pods_before(environ),
         "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,30 @@ def test_all_start_again_in_the_same_launchers(start: Start, tmp_path: Path, fai
     for host in range(HOSTS):
         assert (tmp_path / f"{host}-1").read_text().startswith(cause)
         assert f"attempt 1 in the same containers: {cause}" in launched[host].stderr
+
+
+def test_launcher_0_tells_how_often_while_the_programs_run(start: Start, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        page = free.getsockname()[1]
+    failure = "raise RuntimeError('a bug')\nwhile attempt == FAILS and not (here / 'seen').exists(): time.sleep(0.01)"
+    launched = start(failure, TPUJOB_IN_PLACE_PORT=str(page))
+
+    def told() -> dict[str, Any] | None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{page}/in-place", timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except OSError:  # between attempts
+            return None
+        return found if found["in_place_restarts"] else None
+
+    found = wait_for("the restart", told)
+    (tmp_path / "seen").write_text("")
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[0].stderr
+    assert found["in_place_cause"] == "process 1 ended with exit code 1: RuntimeError: a bug"
+    assert found["in_place"]["counts"] == {"crash": 1}
+    assert "Serving /in-place on 127.0.0.1" in launched[0].stderr
+    assert "Serving" not in launched[1].stderr
 
 
 ALONE = {"TPUJOB_HOSTS_PER_SLICE": "1", "FAILING": "0"}

@@ -10,9 +10,11 @@ import pytest
 from aiohttp import web
 
 from tests.operator.building import host
+from tpujob_operator.observe.in_place import InPlaceAccount
 from tpujob_operator.observe.report import Progress, progress_from_report
-from tpujob_operator.observe.report_client import ask, report_url
+from tpujob_operator.observe.report_client import UNTOLD, ask, ask_both, report_url
 from tpujob_operator.observe.state import Host
+from tpujob_resource.models.restart_causes import Cause
 
 
 class Server:
@@ -20,16 +22,18 @@ class Server:
 
     def __init__(self) -> None:
         self.answer: Any = {"phase": "training", "step": 3}
+        self.of_launcher: Any = None
         self.asked = 0
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.asked += 1
-        if isinstance(self.answer, list) and all(isinstance(piece, bytes) for piece in self.answer):
+        answer = self.of_launcher if request.path == "/in-place" else self.answer
+        if isinstance(answer, list) and all(isinstance(piece, bytes) for piece in answer):
             return await self._in_pieces(request)
-        if isinstance(self.answer, web.Response):
-            return self.answer
-        return web.json_response(self.answer)
+        if isinstance(answer, web.Response):
+            return web.Response(status=answer.status, text=answer.text, headers=answer.headers)
+        return web.json_response(answer)
 
     async def _in_pieces(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -46,6 +50,7 @@ async def server() -> AsyncIterator[Server]:
     served = Server()
     app = web.Application()
     app.router.add_get("/report", served.handle)
+    app.router.add_get("/in-place", served.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -68,6 +73,42 @@ async def test_report_is_read(server: Server) -> None:
 async def test_report_may_come_in_pieces(server: Server) -> None:
     server.answer = [b'{"phase": "training", ', b'"step": 3}']
     assert await asked(server.url) == Progress(phase="training", step=3)
+
+
+OWN = {"phase": "training", "step": 3}
+TOLD = {"in_place_restarts": 2, "in_place_cause": "a crash", "in_place": {"counts": {"crash": 2}, "ends": []}}
+IN_PLACE = InPlaceAccount(counts={Cause.CRASH: 2})
+OF_LAUNCHER: dict[str, Any] = {"in_place_restarts": 2, "in_place_cause": "a crash", "in_place": IN_PLACE}
+NOTHING = web.Response(status=404)
+
+
+@pytest.mark.parametrize(
+    ("report", "told", "expected"),
+    [
+        (OWN, TOLD, Progress(phase="training", step=3, **OF_LAUNCHER)),
+        (NOTHING, TOLD, Progress(phase=UNTOLD, **OF_LAUNCHER)),
+        (OWN, NOTHING, Progress(phase="training", step=3)),
+        (NOTHING, NOTHING, None),
+        (OWN | TOLD, TOLD | {"in_place_restarts": 3}, Progress(phase="training", step=3, **OF_LAUNCHER)),
+        (NOTHING, {"step": 10**6, "phase": "training"}, Progress(phase=UNTOLD)),
+    ],
+    ids=["both", "no report", "no launcher", "neither", "the report tells it", "a launcher tells nothing else"],
+)
+async def test_launcher_tells_of_restarts_in_place(
+    server: Server, report: Any, told: Any, expected: Progress | None
+) -> None:
+    server.answer, server.of_launcher = report, told
+    async with aiohttp.ClientSession() as session:
+        found = await ask_both(session, server.url, server.url.replace("/report", "/in-place"))
+        assert found == expected
+        assert await ask_both(session, server.url, None) == await ask(session, server.url)
+
+
+async def test_launcher_is_asked_only_where_the_report_does_not_tell(server: Server) -> None:
+    server.answer = OWN | TOLD
+    async with aiohttp.ClientSession() as session:
+        await ask_both(session, server.url, server.url.replace("/report", "/in-place"))
+    assert server.asked == 1
 
 
 UNUSABLE = {

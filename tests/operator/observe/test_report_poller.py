@@ -41,6 +41,9 @@ class Pods:
     def url_of(self, of: Host) -> str | None:
         return f"{self.url}/{of.pod}"
 
+    def launcher_of(self, of: Host) -> str | None:
+        return f"{self.url}/launcher-of-{of.pod}"
+
 
 @pytest.fixture
 async def pods() -> AsyncIterator[Pods]:
@@ -58,7 +61,7 @@ async def pods() -> AsyncIterator[Pods]:
 @asynccontextmanager
 async def polling(pods: Pods, news: Callable[[Key], None] = lambda _: None) -> AsyncIterator[ReportPoller]:
     async with aiohttp.ClientSession() as session, asyncio.timeout(DEADLINE):
-        poller = ReportPoller(session, news=news, url=pods.url_of)
+        poller = ReportPoller(session, news=news, url=pods.url_of, of_launcher=pods.launcher_of)
         task = asyncio.create_task(poller.run())
         try:
             yield poller
@@ -84,6 +87,16 @@ async def test_first_answer_is_news_and_then_at_hand(pods: Pods) -> None:
         found = poller.follow(key("a"), host(0, pod="a"), interval=LATER)
     assert found == Progress(phase="training", step=0, goodput={"steps": 1})
     assert pods.asked == {"a": 1}
+
+
+@pytest.mark.parametrize("asks_launcher", [False, True])
+async def test_launcher_is_asked_of_jobs_in_which_it_tells(pods: Pods, asks_launcher: bool) -> None:
+    pods.failing = {"a"}
+    async with polling(pods) as poller:
+        poller.follow(key("a"), host(0, pod="a"), interval=SOON, asks_launcher=asks_launcher)
+        await until(lambda: pods.asked.get("a", 0) >= 3)
+        found = poller.follow(key("a"), host(0, pod="a"), interval=SOON, asks_launcher=asks_launcher)
+    assert ("launcher-of-a" in pods.asked) == asks_launcher == (found is not None)
 
 
 async def test_same_report_again_is_no_news(pods: Pods) -> None:

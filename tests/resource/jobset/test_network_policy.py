@@ -1,6 +1,8 @@
 from typing import Any
 
-from tests.operator.manifests import manifest
+import pytest
+
+from tests.operator.manifests import container_manifest, manifest
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.jobset.network_policy import network_policy
@@ -36,6 +38,21 @@ def test_others_reach_the_report_only() -> None:
             "ports": [{"protocol": "TCP", "port": 9432}],
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "ports"),
+    [
+        (container_manifest(inPlaceRestarts=3), [9432, 8474]),
+        (container_manifest(), [9432]),
+        (manifest(inPlaceRestarts=3), [9432]),
+    ],
+    ids=["any program", "never in place", "the trainer, which tells it in its report"],
+)
+def test_the_operator_reaches_the_account_of_restarts_in_place(given: dict[str, Any], ports: list[int]) -> None:
+    assert [port["port"] for port in _ingress(given)[1]["ports"]] == ports
+    (first, *_) = expand_pods(build_jobset(load_job(given), SETTINGS))
+    assert first.environ.get("TPUJOB_IN_PLACE_PORT") == ("8474" if 8474 in ports else None)
 
 
 def test_workers_do_not_reach_each_other() -> None:

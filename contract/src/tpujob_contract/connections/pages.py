@@ -1,4 +1,4 @@
-"""Pages that a process serves about itself on the report port: launchers for programs that serve none, and trainers."""
+"""Pages that a process serves about itself: trainers, and launchers for programs that serve none."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def serve(
     try:
         server = HttpServer(answer, host=host, port=port)
     except OSError as error:
-        logger.warning("No /report and /metrics: port %d of %s: %s", port, host, error.strerror or error)
+        logger.warning("No %s: port %d of %s: %s", " and ".join(pages), port, host, error.strerror or error)
         return None
     server.start()
-    logger.info("Serving /report and /metrics on %s:%d", host, server.port)
+    logger.info("Serving %s on %s:%d", " and ".join(pages), host, server.port)
     return server

@@ -15,6 +15,8 @@ REPORT = 9432
 """HTTP /metrics and /report of every trainer process. Not 9431, the default of Orbax's and grain's own exporters."""
 LAUNCHER = 8475
 """Launcher 0, where all launchers of a job of several processes meet."""
+IN_PLACE = 8474
+"""HTTP /in-place of launcher 0, where programs that serve no report start again in place."""
 
 EVERY_ADDRESS = ""
 """All interfaces, of IPv6 as well where the machine has it."""

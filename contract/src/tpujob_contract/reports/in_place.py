@@ -16,6 +16,9 @@ from tpujob_contract.exit_codes import ExitCode
 CRASH, DISRUPTION, UNEXPLAINED = "crash", "disruption", "unexplained"
 CAUSES = (CRASH, DISRUPTION, UNEXPLAINED)
 
+PATH = "/in-place"
+"""Where launcher 0 serves three fields of a report: `in_place_restarts`, `in_place_cause` and `in_place`."""
+
 ALL_NEW = "all pods are new"
 """The line of an end after which no launcher of those before is left to tell of them."""
 

@@ -21,6 +21,7 @@ from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between
 from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.reports import in_place_page
 from tpujob_launcher.reports.progress import Progress
 from tpujob_launcher.reports.termination_message import TerminationMessage
 from tpujob_launcher.tpu.holders import TpuFiles
@@ -107,7 +108,7 @@ class Container:
                     self.signals,
                     grace_seconds=process.grace_seconds,
                     keep_output=self.message.is_wanted,
-                    on_start=lambda child: _start_all(progress, peers, child),
+                    on_start=lambda child: self._started(process, child, progress, stack),
                     ends=ends,
                     exit_seconds=FAILED_EXIT_SECONDS if has_peers(process) else None,
                     peers=peers,
@@ -133,6 +134,16 @@ class Container:
             names.IN_PLACE_ACCOUNT: self.peers.history.json,
         }
 
+    def _started(self, process: Process, child: int, progress: Optional[Progress], stack: ExitStack) -> None:
+        """The program of an attempt runs, so threads may start; they end with the stack, before the next attempt."""
+        if progress is not None:
+            progress.start()
+        page = in_place_page.serve(process, self.environ)
+        if page is not None:
+            stack.callback(page.close)
+        if self.peers is not None:
+            self.peers.started(child)
+
     def _announce_end(self, result: ExitResult) -> None:
         """Tells the other launchers how the program of this one has ended."""
         if self.peers is not None:
@@ -148,13 +159,6 @@ class Container:
 def has_peers(process: Process) -> bool:
     """Whether others wait for what this process does."""
     return isinstance(process, DistributedProcess) and process.num_processes > 1
-
-
-def _start_all(progress: Optional[Progress], peers: Optional[Peers], child: int) -> None:
-    if progress is not None:
-        progress.start()
-    if peers is not None:
-        peers.started(child)
 
 
 def _listen(scratch: Path, stack: ExitStack) -> Optional[ProgramEnds]:

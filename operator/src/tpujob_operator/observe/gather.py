@@ -26,6 +26,7 @@ from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicySta
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.in_place import launcher_tells
 from tpujob_resource.models.shared_units import is_elastic, shares_units
 from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.stored import StoredJob
@@ -272,7 +273,9 @@ class Gatherer:
         if jobset.suspended or jobset.outcome is not None or not lead.ready:
             self._reports.forget(key)
             return None
-        return self._reports.follow(key, lead, interval=self._report_interval(job, hosts))
+        return self._reports.follow(
+            key, lead, interval=self._report_interval(job, hosts), asks_launcher=launcher_tells(job.spec)
+        )
 
     async def _worker_job(self, job: StoredJob, jobset: JobSetState) -> WorkerJob | None:
         """The Job whose size is, or was, changed by an edit of `spec.workers`."""

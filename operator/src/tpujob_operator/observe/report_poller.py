@@ -19,7 +19,7 @@ import aiohttp
 
 from tpujob_operator import metrics
 from tpujob_operator.observe.report import Progress
-from tpujob_operator.observe.report_client import ask, report_url
+from tpujob_operator.observe.report_client import ask_both, in_place_url, report_url
 from tpujob_operator.observe.state import Host
 from tpujob_operator.observe.terminations import Key
 
@@ -35,6 +35,7 @@ class _Polled:
 
     pod: str
     url: str
+    of_launcher: str | None
     interval: float
     due: float
     progress: Progress | None = None
@@ -51,6 +52,7 @@ class ReportPoller:
         *,
         news: Callable[[Key], None],
         url: Callable[[Host], str | None] = report_url,
+        of_launcher: Callable[[Host], str | None] = in_place_url,
     ) -> None:
         """Keeps the parts; `run` makes it work.
 
@@ -58,16 +60,18 @@ class ReportPoller:
             session: Makes the requests; stays the caller's to close.
             news: Called for a job whose report has changed.
             url: Where a host's report is.
+            of_launcher: Where its launcher tells of restarts in place, in jobs in which it does.
         """
         self._session = session
         self._news = news
         self._url = url
+        self._of_launcher = of_launcher
         self._polled: dict[Key, _Polled] = {}
         self._heap: list[tuple[float, Key]] = []
         self._changed = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    def follow(self, key: Key, host: Host, *, interval: float) -> Progress | None:
+    def follow(self, key: Key, host: Host, *, interval: float, asks_launcher: bool = False) -> Progress | None:
         """Polls this host every so many seconds from now on; its last report, None before the first."""
         url = self._url(host)
         if url is None:
@@ -76,7 +80,9 @@ class ReportPoller:
         now = asyncio.get_running_loop().time()
         polled = self._polled.get(key)
         if polled is None or (polled.pod, polled.url) != (host.pod, url):
-            self._polled[key] = polled = _Polled(host.pod, url, interval, due=now)
+            self._polled[key] = polled = _Polled(
+                host.pod, url, self._of_launcher(host) if asks_launcher else None, interval, due=now
+            )
             self._push(key, polled)
         elif interval != polled.interval:
             polled.interval = interval
@@ -119,7 +125,7 @@ class ReportPoller:
 
     async def _poll(self, key: Key, polled: _Polled) -> None:
         try:
-            progress = await ask(self._session, polled.url)
+            progress = await ask_both(self._session, polled.url, polled.of_launcher)
         finally:
             polled.is_asked = False
             self._places.release()

@@ -10,6 +10,7 @@ from tpujob_contract import environment as names
 from tpujob_contract.connections import ports
 from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
+from tpujob_resource.models.in_place import launcher_tells
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import EnvVar, Spec
@@ -108,6 +109,8 @@ def _member(job: TpuTrainingJob) -> list[Object]:
     ]
     if job.spec.in_place_restarts:
         variables.append(_constant(names.IN_PLACE, job.spec.in_place_restarts))
+    if launcher_tells(job.spec):
+        variables.append(_constant(names.IN_PLACE_PORT, ports.IN_PLACE))
     if replaces_pods(job):
         variables += [
             _field(names.POD, "metadata.name"),
