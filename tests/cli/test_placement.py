@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.fakes import Exchange, HttpServer
-from tests.operator.manifests import manifest
+from tests.operator.manifests import container_manifest, manifest
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import local_job, read_document, read_job
 from tpujob.local.placement import HERE, HostOptions, Placement, place
@@ -151,6 +151,20 @@ def test_process_on_chips_gets_no_cpu_devices_and_keeps_the_machines_own_variabl
     assert environ["TPU_WORKER_ID"] == "2"
     assert environ["JAX_PLATFORMS"] == "tpu,cpu"
     assert not {"JAX_NUM_CPU_DEVICES", "MEGASCALE_PORT"} & set(environ)
+
+
+def test_launcher_tells_no_operator_of_restarts_in_place(tmp_path: Path) -> None:
+    wanted = load_job(container_manifest(accelerator="cpu:1x1", inPlaceRestarts=3))
+    [process] = plan_processes(
+        build_jobset(wanted, JobSettings()),
+        inherited={},
+        directory=tmp_path,
+        checkpoint_dir="unused",
+        coordinator_port=1,
+        launcher_port=2,
+        report_ports=[5],
+    )
+    assert process.environ[names.IN_PLACE_PORT] == "0"
 
 
 ATTRIBUTES = {

@@ -92,6 +92,7 @@ def plan_processes(
                     **({names.CODE: str(code)} if code is not None else {}),
                     names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
                     names.REPORT_PORT: str(report_port),
+                    **({names.IN_PLACE_PORT: "0"} if names.IN_PLACE_PORT in pod.environ else {}),  # nobody asks here
                     names.TERMINATION_LOG: str(termination_log),
                 },
                 report_port=report_port,
