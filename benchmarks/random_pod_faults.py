@@ -56,6 +56,8 @@ TAKES_WITNESSES = ("freeze", "OOM kill", OF_LAUNCHER)
 """The end of a pod that has these may be stored after JobSet has deleted it: such a restart may have no known cause."""
 AFTER_A_STEP = ("exception", "OOM kill")
 """A program has the handlers of these once Python runs, and runs them once it is back from its first compilation."""
+COUNTS = {"trainer": (2, 4), "plain JAX": (2, 3, 4), "MaxText": (2,)}
+"""Of pods; the trainer's batch has 16 rows."""
 FAULTS_OF_ROUND = 5
 MOMENT_SECONDS = 10.0
 """At most, from the start of all programs to the next fault: some come before the first step."""
@@ -336,7 +338,7 @@ def rounds(
             return
         program = chosen[number % len(chosen)]
         in_place_restarts = chance.choice((0, MOST_RESTARTS))
-        count = 2 if program == "MaxText" else chance.randint(2, 4)
+        count = chance.choice(COUNTS[program])
         own = folder / f"{seed}-{number}"
         own.mkdir(mode=0o755)
         played = Round(program, count, in_place_restarts, chance, own)

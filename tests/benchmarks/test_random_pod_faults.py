@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.random_pod_faults import Struck, is_of, table
+from benchmarks.random_pod_faults import COUNTS, Struck, is_of, table
+from benchmarks.recovery import programs
 from tests.e2e import host_processes
 
 UID = "eabebb0c-bb48-4c4f-85e9-7f6822eeddc0"
@@ -29,3 +30,9 @@ def test_a_process_is_of_the_pod_whose_control_group_has_it(
 ) -> None:
     monkeypatch.setattr(host_processes, "cgroup", lambda process: cgroup)
     assert is_of({UID}, 1) is expected
+
+
+def test_the_trainers_batch_divides_over_its_pods() -> None:
+    rows = programs.trainer("gs://bucket/text")["batchSize"]
+    assert [count for count in COUNTS["trainer"] if rows % count] == []
+    assert COUNTS.keys() == programs.STEP_LINES.keys()
