@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.reporting import REPORT_ADDRESS, reporting
+from tests.control_plane.reporting import LAUNCHER_ADDRESS, REPORT_ADDRESS, launcher_telling, reporting
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
@@ -167,6 +167,19 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
     pods.set_failed(jobs.api, sixth, exit_code=1, message="for good")
     status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
     assert (status["restarts"], status["crashes"], status["disruptions"]) == (3, 1, 1)
+
+
+@pytest.mark.usefixtures("operator")
+def test_restart_of_which_a_launcher_alone_tells_is_counted_while_the_pods_run(jobs: Jobs) -> None:
+    jobs.create("llama", inPlaceRestarts=5)
+    first, _ = jobs.run("llama", pod_ip=LAUNCHER_ADDRESS)
+    jobs.wait_phase("llama", "Running")
+    account: Any = {"counts": {}, "ends": [], "lead": first["metadata"]["name"]}
+    with launcher_telling(account_with(account, process=1, now=datetime.now(UTC))):
+        status = jobs.wait("llama", "the restart", lambda s: s.get("inPlaceTotal") == 1)
+    assert (status["phase"], status["restarts"], status["disruptions"]) == ("Running", 1, 1)
+    assert (status["inPlaceRestarts"], status["inPlaceCause"]) == (1, "a fault")
+    assert "step" not in status
 
 
 @pytest.mark.usefixtures("operator")
