@@ -46,8 +46,19 @@ def test_skipped_then():
 """
 
 
+RECORDS = """
+import pathlib
+def test_records(record_property):
+    seen = pathlib.Path("seen_by_recording")
+    record_property("seconds", 3)
+    if not seen.exists():
+        seen.touch()
+        raise AssertionError("the first time")
+"""
+
+
 def run(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error:record_property\n")
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     done = subprocess.run(
@@ -65,6 +76,12 @@ def test_test_that_passes_alone_is_listed_and_fails_nothing(tmp_path: Path, work
     code, printed = run(tmp_path, f"--numprocesses={workers}", good=PASSES, once=FAILS_ONCE)
     assert code == 0, printed
     assert "\nFLAKY: test_once.py::test_fails_once: failed in the run, passed alone\n" in printed
+
+
+def test_test_that_records_a_figure_passes_alone_too(tmp_path: Path) -> None:
+    code, printed = run(tmp_path, records=RECORDS)
+    assert code == 0, printed
+    assert "FLAKY: test_records.py::test_records" in printed
 
 
 def test_second_run_is_of_that_test_only(tmp_path: Path) -> None:

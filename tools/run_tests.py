@@ -59,7 +59,9 @@ def passes_alone(test: str, options: Sequence[str], environment: Mapping[str, st
     say(f"== again, alone: {test}")
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.xml"
-        command = [sys.executable, "-m", "pytest", *options, "--numprocesses=0", f"--junitxml={results}", test]
+        # The family that knows the fixture `record_property`.
+        junit = ("--override-ini=junit_family=xunit1", f"--junitxml={results}")
+        command = [sys.executable, "-m", "pytest", *options, "--numprocesses=0", *junit, test]
         if subprocess.run(command, env=environment).returncode != 0:
             return False
         return ElementTree.parse(results).find(".//skipped") is None  # noqa: S314, written by pytest
