@@ -27,9 +27,9 @@ cloud longer.
 
 Under `tpujob run`, *anew* means that the command ends and is typed again at once. Exception and OOM kill begin with a
 signal, which Python handles after the step that runs: with 16 trainers on two cores, 1.3 of the 2.0 s passed before the
-exception was raised. The time of an OOM kill includes that in which the program fills its memory. A process that is frozen counts as lost after its heartbeat of 30 s,
-or after 60 s in a program that has none. A plain JAX program whose pod is deleted goes on for the grace period of 15 s:
-JAX catches the signal, and the program does not ask for it.
+exception was raised. The time of an OOM kill includes that in which the program fills its memory. A process that is
+frozen counts as lost after its heartbeat of 30 s, or after 60 s in a program that has none. A plain JAX program whose
+pod is deleted goes on for the grace period of 15 s: JAX catches the signal, and the program does not ask for it.
 
 Measured on 2 cores without other work. In the first step of many processes these two are busy all the time.
 
