@@ -22,8 +22,8 @@ One fault in one process of a tiny job, and the time until process 0 finishes a 
 
 A dash is a cell without a measurement. In place, a deleted pod is replaced alone, which Kubernetes does 10 s after its
 end; without the field all start anew. A lost node costs what Kubernetes takes: it calls a silent node not ready after
-50 s, and removes the pods of a node that is gone after 40 s more. Another machine then comes at once, which takes a
-cloud longer.
+50 s, and removes the pods of a node that is gone after 40 s more. Here another machine is there at once; a cloud
+takes longer.
 
 Under `tpujob run`, *anew* means that the command ends and is typed again at once. Exception and OOM kill begin with a
 signal, which Python handles after the step that runs: with 16 trainers on two cores, 1.3 of the 2.0 s passed before the

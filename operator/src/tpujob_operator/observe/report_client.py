@@ -18,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT = aiohttp.ClientTimeout(total=2, sock_connect=1)
 LARGEST_BYTES = 64 * 1024
-
-
 UNTOLD = "unknown"
 """The phase of a program that serves no report itself."""
 
