@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from benchmarks.recovery import faults, programs
-from benchmarks.recovery.timing import Recovery, recovery
+from benchmarks.recovery.timing import Recovery, first_start, recovery
 from tests.harness.processes import COMPILED_ONCE
 from tests.workloads import maxtext_job
 from tools.localcluster.waiting import wait_for
@@ -29,16 +29,17 @@ GRACE_SECONDS = 15
 
 
 class Log:
-    """Process 0's log lines of all attempts, stamped as they are read."""
+    """The log lines of one process in all attempts, stamped as they are read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, process: int) -> None:
         self._folder = folder
+        self._name = f"process-{process}.log"
         self._read: dict[Path, int] = {}
         self.lines: list[tuple[float, str]] = []
 
     def look(self) -> None:
         """Reads what has come."""
-        for file in sorted(self._folder.glob(".tpujob/default/desk/logs/*/process-0.log")):
+        for file in sorted(self._folder.glob(f".tpujob/default/desk/logs/*/{self._name}")):
             with file.open() as stream:
                 stream.seek(self._read.get(file, 0))
                 text = stream.read()
@@ -50,18 +51,21 @@ class Log:
 def measure(program: str, fault: str, *, in_place: bool, folder: Path) -> tuple[Recovery, Recovery]:
     """The first start, and the one after the fault."""
     _write(program, folder, in_place=in_place)
-    log, step = Log(folder), programs.STEP_LINES[program]
+    log, victim, step = Log(folder, 0), Log(folder, 1), programs.STEP_LINES[program]
 
-    def found(fault_at: float) -> Recovery | None:
+    def found(signalled: float | None = None) -> Recovery | None:
         log.look()
-        return recovery(log.lines, step, fault_at)
+        if signalled is None:
+            return first_start(log.lines, step)
+        victim.look()
+        return recovery(log.lines, step, faults.happened((line for _, line in victim.lines), signalled))
 
     def steps() -> bool:
         log.look()
         return sum(bool(step.search(line)) for _, line in log.lines) >= STEPS_BEFORE
 
     with _run(folder) as run:
-        first = wait_for("a step", lambda: found(0.0), timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
+        first = wait_for("a step", found, timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
         began = log.lines[0][0]
         wait_for("steps", steps, timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
         at = time.time()

@@ -25,11 +25,10 @@ end; without the field all start anew. A lost node costs what Kubernetes takes: 
 50 s, and removes the pods of a node that is gone after 40 s more. Here another machine is there at once; a cloud
 takes longer.
 
-Under `tpujob run`, *anew* means that the command ends and is typed again at once. Exception and OOM kill begin with a
-signal, which Python handles after the step that runs: with 16 trainers on two cores, 1.3 of the 2.0 s passed before the
-exception was raised. The time of an OOM kill includes that in which the program fills its memory. A process that is
-frozen counts as lost after its heartbeat of 30 s, or after 60 s in a program that has none. A plain JAX program whose
-pod is deleted goes on for the grace period of 15 s: JAX catches the signal, and the program does not ask for it.
+Under `tpujob run`, *anew* means that the command ends and is typed again at once. An exception counts from where it is
+raised, an OOM kill from the last 16 MiB that the program took. A process that is frozen counts as lost after its
+heartbeat of 30 s, or after 60 s in a program that has none. A plain JAX program whose pod is deleted goes on for the
+grace period of 15 s: JAX catches the signal, and the program does not ask for it.
 
 Measured on 2 cores without other work. In the first step of many processes these two are busy all the time.
 

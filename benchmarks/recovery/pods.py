@@ -1,4 +1,4 @@
-"""A job in pods of the one-machine cluster of `make cluster`; process 0's log is read where the node keeps it."""
+"""A job in pods of the one-machine cluster of `make cluster`; logs are read where the node keeps it."""
 
 from __future__ import annotations
 
@@ -51,18 +51,24 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
         with claimed(jobs, folders):
             apply(jobs, program, pods, in_place_restarts=3 if in_place else 0, memory=memory)
 
-            def found(at: float) -> Recovery | None:
-                return recovery(lines_of(jobs), step, at) if at else first_start(lines_of(jobs), step)
+            def found() -> Recovery | None:
+                return first_start(lines_of(jobs), step)
+
+            def found_again() -> Recovery | None:
+                # Kept, since a pod that is deleted takes its log with it.
+                victim.update(line for _, line in lines_of(jobs, process=pods - 1))
+                return recovery(lines_of(jobs), step, faults.happened(victim, at))
 
             def steps() -> bool:
                 return sum(bool(step.search(line)) for _, line in lines_of(jobs)) >= STEPS_BEFORE
 
+            victim: set[str] = set()
             explain = lambda: jobs.explain(JOB)  # noqa: E731
             try:
-                first = wait_for("a step", lambda: found(0), timeout_seconds=LIMIT_SECONDS, explain=explain)
+                first = wait_for("a step", found, timeout_seconds=LIMIT_SECONDS, explain=explain)
                 wait_for("steps", steps, timeout_seconds=LIMIT_SECONDS, explain=explain)
                 at = _lose(jobs, machine) if machine else _strike(jobs, fault)
-                again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, explain=explain)
+                again = wait_for("a step", found_again, timeout_seconds=LIMIT_SECONDS, explain=explain)
             finally:
                 jobs.delete(JOB)
                 # Measured is measured: nobody waits for what pods do in their grace period.
@@ -80,7 +86,7 @@ def write_text(surroundings: Surroundings, folder: str = "recovery") -> str:
 
 
 def _strike(jobs: Jobs, fault: str) -> float:
-    """When the fault came to the last process, in Unix seconds."""
+    """When the last process was signalled, or its pod deleted, in Unix seconds."""
     victim = max(jobs.pods(JOB), key=lambda pod: int(pod["metadata"]["labels"][INDEX]))["metadata"]["name"]
     if fault == faults.OF_POD:
         at = time.time()
@@ -106,10 +112,11 @@ def signalled(jobs: Jobs, pod: str, number: int) -> float:
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def lines_of(jobs: Jobs) -> list[tuple[float, str]]:
-    """Of process 0 in all its pods, with the time at which containerd took them over."""
+def lines_of(jobs: Jobs, process: int = 0) -> list[tuple[float, str]]:
+    """Of one process in all its pods, with the time at which containerd took them over."""
     found = []
-    for file in (file for folder in LOGS for file in folder.glob(f"{jobs.namespace}_{JOB}-w-0-0-*/main/*.log")):
+    pattern = f"{jobs.namespace}_{JOB}-w-0-{process}-*/main/*.log"
+    for file in (file for folder in LOGS for file in folder.glob(pattern)):
         try:
             lines = file.read_text(errors="replace").splitlines()
         except FileNotFoundError:  # its pod is gone

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.recovery.__main__ import RESULTS
 from benchmarks.recovery.cells import FAULTS, PLACES, PROGRAMS, Cell, why_not
+from benchmarks.recovery.faults import happened
 from benchmarks.recovery.page import FILE, page
 from benchmarks.recovery.timing import Recovery, recovery
 
@@ -69,6 +70,19 @@ def test_every_cell_that_can_be_measured_has_its_place() -> None:
 
 def test_the_page_is_of_what_was_measured() -> None:
     assert FILE.read_text() == page(json.loads(RESULTS.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], 10.0),
+        (["step 5", "fault at 11.250"], 11.25),
+        (["fault at 11.250", "fault at 11.500", "fault at noon"], 11.5),
+    ],
+    ids=["at once", "an exception", "the last memory"],
+)
+def test_a_fault_counts_from_when_it_happened(lines: list[str], expected: float) -> None:
+    assert happened(lines, 10.0) == expected
 
 
 BEGIN, AGAIN, STEP = "tpujob launch: process 0 of 2 of job", "tpujob launch: attempt 1 in the same containers", "step 5"
