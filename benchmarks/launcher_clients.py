@@ -34,7 +34,7 @@ class _Launcher:
     sock: socket.socket
     standing: Standing
     received: bytes = b""
-    was_told: bool = False
+    ended_by_peer: bool = False
     """Whether its program has ended, since another one failed."""
 
 
@@ -84,8 +84,8 @@ class Clients:
             raise SystemExit(f"launcher 0 said {message}")
         announced = standing.announced
         standing.take(message)
-        if standing.has_to_end and not launcher.was_told:
-            launcher.was_told = True
+        if standing.has_to_end and not launcher.ended_by_peer:
+            launcher.ended_by_peer = True
             self.told_at = time.time()
         if standing.announced > announced and standing.allowed <= announced:
             self._send(launcher, (READY, {"attempt": standing.announced}))

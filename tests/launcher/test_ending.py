@@ -7,6 +7,8 @@ import pytest
 
 from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.ending import (
+    ASKED_SECONDS,
+    ASKED_TO_START_AGAIN_SECONDS,
     DRAIN_SECONDS,
     FINISHED_SECONDS,
     FROZEN_SECONDS,
@@ -14,8 +16,6 @@ from tpujob_launcher.child.ending import (
     OWN_END_SECONDS,
     SAVING_SECONDS,
     SPEAKING_SECONDS,
-    TOLD_SECONDS,
-    TOLD_TO_START_AGAIN_SECONDS,
     Act,
     Ending,
 )
@@ -102,13 +102,13 @@ def test_a_frozen_program_is_killed_unless_it_goes_on() -> None:
     assert acts(supervised, FROZEN_SECONDS) == [(FROZEN_SECONDS, Act.END_FROZEN), (FROZEN_SECONDS, Act.KILL)]
 
 
-@pytest.mark.parametrize("was_told", [False, True])
-def test_who_ends_since_another_has_failed_reports_no_failure(was_told: bool) -> None:
+@pytest.mark.parametrize("ended_by_peer", [False, True])
+def test_who_ends_since_another_has_failed_reports_no_failure(ended_by_peer: bool) -> None:
     """On a host whose clock is behind, it would be taken for the first."""
     supervised = ending()
-    if was_told:
-        supervised.told(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
-    assert supervised.reported(ProgramEnd(CHILD, 1, 1000.0, "SystemExit: told"), 0.0) != was_told
+    if ended_by_peer:
+        supervised.peer_failed(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
+    assert supervised.reported(ProgramEnd(CHILD, 1, 1000.0, "SystemExit: told"), 0.0) != ended_by_peer
 
 
 STOPPED, CRASHED = (75, "asked to stop (SIGTERM at process 1)"), (1, "lost process 1")
@@ -117,9 +117,9 @@ STOPPED, CRASHED = (75, "asked to stop (SIGTERM at process 1)"), (1, "lost proce
 @pytest.mark.parametrize(
     ("following", "in_place", "grace_seconds", "asked", "killed"),
     [
-        pytest.param(CRASHED, False, 30.0, OWN_END_SECONDS, OWN_END_SECONDS + TOLD_SECONDS, id="a crash"),
-        pytest.param(CRASHED, True, 30.0, 0.0, TOLD_TO_START_AGAIN_SECONDS, id="a crash after which all start again"),
-        pytest.param(None, True, 30.0, 0.0, TOLD_TO_START_AGAIN_SECONDS, id="all start again"),
+        pytest.param(CRASHED, False, 30.0, OWN_END_SECONDS, OWN_END_SECONDS + ASKED_SECONDS, id="a crash"),
+        pytest.param(CRASHED, True, 30.0, 0.0, ASKED_TO_START_AGAIN_SECONDS, id="a crash after which all start again"),
+        pytest.param(None, True, 30.0, 0.0, ASKED_TO_START_AGAIN_SECONDS, id="all start again"),
         pytest.param(STOPPED, False, 300.0, 0.0, 298.0, id="a stop: it may save"),
         pytest.param(STOPPED, True, 30.0, 0.0, 28.0, id="a stop after which all start again"),
         pytest.param(STOPPED, True, 300.0, 0.0, SAVING_SECONDS, id="no longer than launcher 0 waits"),
@@ -129,7 +129,7 @@ def test_how_long_a_program_may_take_that_has_to_end(
     following: tuple[int, str] | None, in_place: bool, grace_seconds: float, asked: float, killed: float
 ) -> None:
     supervised = ending(grace_seconds=grace_seconds)
-    supervised.told(following, speaks=False, is_silent=False, in_place=in_place, now=0.0)
+    supervised.peer_failed(following, speaks=False, is_silent=False, in_place=in_place, now=0.0)
     assert acts(supervised, 300.0) == [(asked, Act.ASK), (killed, Act.KILL)]
     assert killed < READY_SECONDS or not in_place
 
@@ -146,7 +146,7 @@ def test_a_launcher_whose_output_is_read_slowly_is_ready_in_time_where_all_start
 
 def test_a_program_that_no_longer_answers_shows_its_stacks_before_it_is_killed() -> None:
     supervised = ending()
-    supervised.told(CRASHED, speaks=True, is_silent=True, in_place=False, now=0.0)
+    supervised.peer_failed(CRASHED, speaks=True, is_silent=True, in_place=False, now=0.0)
     assert acts(supervised, 10.0) == [(0.0, Act.SHOW_STACKS), (SPEAKING_SECONDS, Act.KILL)]
 
 
@@ -182,8 +182,8 @@ def killed(of: Ending) -> None:
     assert of.is_killed
 
 
-def told(of: Ending) -> None:
-    of.told(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
+def peer_fails(of: Ending) -> None:
+    of.peer_failed(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
 
 
 def says(code: int) -> Callable[[Ending], object]:
@@ -195,7 +195,7 @@ def froze(of: Ending) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "code", "meant", "failure", "at", "was_told"),
+    ("before", "code", "meant", "failure", "at", "ended_by_peer"),
     [
         pytest.param([], 0, 0, None, LATER, False, id="finished"),
         pytest.param([says(0)], 0, 0, None, 1000.0, False, id="finished, as it said before"),
@@ -212,10 +212,10 @@ def froze(of: Ending) -> None:
         pytest.param([stopped, killed], 137, 137, None, ASKED, False, id="stopped, and it did not listen"),
         pytest.param([stopped, says(0), killed], 137, 0, None, ASKED, False, id="stopped, and exit handlers waited"),
         pytest.param([stopped, says(0)], 139, 139, None, ASKED, False, id="stopped, and it crashed in an exit handler"),
-        pytest.param([says(0), told, killed], 137, 137, None, 1000.0, True, id="another failed while it waited"),
-        pytest.param([told], 1, 1, None, LATER, True, id="another failed"),
-        pytest.param([told, killed], 137, 137, None, LATER, True, id="another failed, and it was killed for that"),
-        pytest.param([told], 137, 137, None, LATER, False, id="somebody killed it, and another noticed first"),
+        pytest.param([says(0), peer_fails, killed], 137, 137, None, 1000.0, True, id="another failed while it waited"),
+        pytest.param([peer_fails], 1, 1, None, LATER, True, id="another failed"),
+        pytest.param([peer_fails, killed], 137, 137, None, LATER, True, id="another failed, so it was killed"),
+        pytest.param([peer_fails], 137, 137, None, LATER, False, id="somebody killed it, and another noticed first"),
     ],
 )
 def test_what_an_end_means(
@@ -224,13 +224,13 @@ def test_what_an_end_means(
     meant: int,
     failure: tuple[int, float] | None,
     at: float,
-    was_told: bool,
+    ended_by_peer: bool,
 ) -> None:
     supervised = ending()
     for happened in before:
         happened(supervised)
     result = supervised.result(code, LATER, CRASHED)
-    assert (result.code, result.stopped_at, result.was_told) == (meant, at, was_told)
+    assert (result.code, result.stopped_at, result.ended_by_peer) == (meant, at, ended_by_peer)
     assert (result.failure and (result.failure.code, result.failure.at)) == failure
     assert (result.stop_signal, result.following) == (signal.SIGTERM if stopped in before else None, CRASHED)
 
@@ -240,7 +240,7 @@ def test_a_program_without_peers_has_no_failure_that_it_did_not_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_told_first", "code", "expected"),
+    ("peer_fails_first", "code", "expected"),
     [
         (False, 143, (75, False, None)),
         (False, 75, (75, False, None)),
@@ -249,14 +249,14 @@ def test_a_program_without_peers_has_no_failure_that_it_did_not_name() -> None:
     ids=["killed in its exit handlers", "ended by itself", "it saved since it was told"],
 )
 def test_a_program_that_asks_for_another_start_keeps_its_code_when_that_makes_others_fail(
-    is_told_first: bool, code: int, expected: tuple[int, bool, tuple[int, str] | None]
+    peer_fails_first: bool, code: int, expected: tuple[int, bool, tuple[int, str] | None]
 ) -> None:
     supervised = ending()
     following = (1, "ended with process 1")
-    if not is_told_first:
+    if not peer_fails_first:
         supervised.reported(said(75), 0.0)
-    supervised.told(following, speaks=False, is_silent=False, in_place=False, now=0.5)
-    if is_told_first:
+    supervised.peer_failed(following, speaks=False, is_silent=False, in_place=False, now=0.5)
+    if peer_fails_first:
         supervised.reported(said(75), 1.0)
     result = supervised.result(code, 1002.0, following)
-    assert (result.code, result.was_told, result.following) == expected
+    assert (result.code, result.ended_by_peer, result.following) == expected

@@ -68,7 +68,7 @@ def launch(
         arguments: `--`, the program, its arguments.
         environ: The environment of this process.
         tpu: Where to look for a TPU and its user.
-        ends_process: Whether this process ends with that code, which no later stop signal is to change.
+        ends_process: Whether this process ends with that code; a later stop signal must not change it.
     """
     message = TerminationMessage(environ)
     with SignalQueue(ends_process=ends_process) as signals, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
@@ -120,7 +120,7 @@ def _meet(environ: Mapping[str, str], process: Process, scratch: Path) -> Iterat
 
 
 def _container_code(exit_code: int, result: ExitResult, peers: Optional[Peers]) -> int:
-    """The exit code of the container: where Kubernetes replaces single pods, it tells what happens to this one."""
+    """The exit code of the container: where Kubernetes replaces single pods, it decides what happens to this one."""
     if peers is None or not peers.replaces_pods:
         return exit_code
     return of_replaced_pod(exit_code, was_asked=result.stop_signal is not None or peers.was_stopped)
@@ -142,7 +142,7 @@ def _process(environ: Mapping[str, str]) -> Process:
 
 
 def _with_code(environ: Mapping[str, str], scratch: Path, command: Sequence[str]) -> Mapping[str, str]:
-    """The environment with the job's own code on PYTHONPATH, where it has some; what that is, is logged."""
+    """The environment, with the job's own code on PYTHONPATH if it has some, which is logged."""
     try:
         variables, lines = code_variables(environ, scratch, command)
     except CodeRefused as refused:

@@ -97,7 +97,7 @@ def test_a_new_pod_with_a_newer_image_costs_all_pods_and_not_the_job(replacing: 
         )
         wait_for("the launcher", lambda: has_member(replacing))
         replacing.fail(137, 1.0, "killed")
-        replacing.say((messages.READY, {"attempt": 1}))
+        replacing.report((messages.READY, {"attempt": 1}))
         launcher.sendall(messages.to_line((messages.READY, {"attempt": 1})))
         wait_for("the next attempt", lambda: has_member(replacing) and replacing.standing.allowed == 1)
         replacing.begin(1)

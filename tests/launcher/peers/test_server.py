@@ -109,7 +109,7 @@ def test_any_cause_can_be_told_to_the_next_program(server: Server, line: str) ->
 
 def test_a_cause_of_any_length_is_heard(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[messages.Message] = []
-    monkeypatch.setattr(server, "say", said.append)
+    monkeypatch.setattr(server, "report", said.append)
     server.fail(1, 100.0, "x" * 10 * MAX_LINE_BYTES)
     assert len(messages.to_line(said[0])) < MAX_LINE_BYTES
 
@@ -299,7 +299,7 @@ def test_signs_of_life_come_at_once_when_a_program_starts_again(server: Server) 
     client = connected(server)
     client.standing.take(("met", {"attempt": 0}))
     client._hear_program("hello", {"heartbeat_seconds": 300})
-    client.mention(("beat", {}))
+    client.report_if_connected(("beat", {}))
     assert (client.seconds() or 0.0) > HEARTBEAT_SECONDS
     client.begin(1)
     assert client.seconds() == 0

@@ -36,16 +36,16 @@ def state(step: int = 5, seconds: float = 0.0, **more: Any) -> dict[str, Any]:
 
 def test_all_meet_when_the_last_has_come() -> None:
     made = watch()
-    assert made.came(1, about(), 0.0, "a") == made.came(2, about(), 1.0, "b") == []
-    assert made.came(0, about(), 2.0, "c") == [(MET, {"attempt": 0, "nonce": "c", "lead": "host-0"})]
-    assert made.came(1, about(), 3.0, "d") == [], "it came again, and is told what was said"
-    assert made.said == [(MET, {"attempt": 0, "nonce": "c", "lead": "host-0"})]
+    assert made.joined(1, about(), 0.0, "a") == made.joined(2, about(), 1.0, "b") == []
+    assert made.joined(0, about(), 2.0, "c") == [(MET, {"attempt": 0, "nonce": "c", "lead": "host-0"})]
+    assert made.joined(1, about(), 3.0, "d") == [], "it came again, and is told what was said"
+    assert made.announcements == [(MET, {"attempt": 0, "nonce": "c", "lead": "host-0"})]
 
 
 def test_nobody_is_lost_the_moment_that_a_short_heartbeat_begins() -> None:
     made = watch(2)
-    made.came(1, about(), 0.0, "")
-    made.came(0, about(), 6.0, "")
+    made.joined(1, about(), 0.0, "")
+    made.joined(0, about(), 6.0, "")
     made.limit_seconds = 5.0
     assert made.look(10.9, 0.0) == []
     assert end_of(made.look(11.0, 0.0))["line"].startswith("silent for 5 s")
@@ -53,8 +53,8 @@ def test_nobody_is_lost_the_moment_that_a_short_heartbeat_begins() -> None:
 
 def test_who_is_missing_is_named_to_all() -> None:
     made = watch(4)
-    made.came(0, about(), 0.0, "")
-    made.came(2, about(), 1.0, "")
+    made.joined(0, about(), 0.0, "")
+    made.joined(2, about(), 1.0, "")
     assert made.look(STARTUP_SECONDS - 0.1, 0.0) == []
     ((kind, values),) = made.look(STARTUP_SECONDS, 0.0)
     assert (kind, values["error"]) == (REFUSED, "PeersMissingError")
@@ -67,7 +67,7 @@ def test_who_is_missing_is_named_to_all() -> None:
 
 def test_thousands_that_are_missing_are_counted() -> None:
     made = watch(2000)
-    made.came(0, about(), 0.0, "")
+    made.joined(0, about(), 0.0, "")
     ((_, values),) = made.look(STARTUP_SECONDS, 0.0)
     assert values["message"].startswith("1999 of 2000 processes did not come within 4 s: process 1 (slice 0, host 1), ")
     assert "process 20 (slice 0, host 20) and 1979 more; see whether" in values["message"]
@@ -88,7 +88,7 @@ def test_who_runs_something_else_is_named(changed: dict[str, Any], words: str, l
     made = watch(2)
     order = (0, 1) if lead_first else (1, 0)
     for process in order:
-        said = made.came(process, about(**(changed if process else {})), 0.0, "")
+        said = made.joined(process, about(**(changed if process else {})), 0.0, "")
     ((kind, values),) = said
     assert (kind, values["error"]) == (REFUSED, "ConfigurationError")
     assert values["message"].startswith("process 1 on host host-1 and process 0 on host host-0 ")

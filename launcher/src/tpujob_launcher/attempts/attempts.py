@@ -1,4 +1,4 @@
-"""Runs the command of a container, once or again and again, and lets the other launchers know of each end."""
+"""Runs the command of a container in one or more attempts, and reports each end to the other launchers."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from tpujob_launcher.tpu.waiting import wait_for_tpu
 logger = logging.getLogger(__name__)
 
 FAILED_EXIT_SECONDS = 5.0
-"""How long a program that has peers may take to end once an exception has ended its main thread. A JAX program waits in
-its exit handler until all peers are there, for up to five minutes, and the peers wait for it."""
+"""How long a program that has peers may take to end once an exception has ended its main thread. In its exit handler a
+JAX program waits for all peers, for up to five minutes, and the peers wait for it."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """What all attempts of a container share."""
+    """The values that all attempts of a container share."""
 
     command: Sequence[str]
     environ: Mapping[str, str]
     process: Process
     signals: SignalQueue
     scratch: Path
-    """A folder for what attempts need."""
+    """A folder for files of the attempts."""
     message: TerminationMessage
     peers: Optional[Peers]
     """The other launchers; None: there are none."""
@@ -62,8 +62,8 @@ class Container:
             following = next_attempt(peers, self.signals, exit_code_of(result)[0]) if peers is not None else None
             if peers is None or following is None:
                 return result, report
-            said = "\n".join([self.message.text, *report])
-            self._begin(peers, following, said=said, printed=last_words(result).decode(errors="replace"))
+            text = "\n".join([self.message.text, *report])
+            self._begin(peers, following, message=text, output=last_words(result).decode(errors="replace"))
             wait_for_tpu(self.environ, self.process, self.tpu, self.signals, peers.step)
             attempt = following
 
@@ -79,9 +79,9 @@ class Container:
         self._begin(peers, attempt)
         return attempt
 
-    def _begin(self, peers: Peers, attempt: int, *, said: str = "", printed: str = "") -> None:
-        """Notes how the attempt before ended, and that another one begins."""
-        peers.history.add(peers.standing.end, message=said, output=printed, now=time.time())
+    def _begin(self, peers: Peers, attempt: int, *, message: str = "", output: str = "") -> None:
+        """Adds the end of the last attempt to the account before another one starts."""
+        peers.history.add(peers.standing.end, message=message, output=output, now=time.time())
         self.message.clear()
         self.message.last_line = peers.history.line
         peers.begin(attempt)
@@ -124,7 +124,7 @@ class Container:
         return result, [progress.finish(exit_code_of(result)[0])] if progress else []
 
     def _environment(self, attempt: int) -> Mapping[str, str]:
-        """What an attempt but the first is told of those before."""
+        """The environment of an attempt; all but the first have the account of those before."""
         if self.peers is None or not attempt:
             return self.environ
         return {
@@ -135,7 +135,7 @@ class Container:
         }
 
     def _started(self, process: Process, child: int, progress: Optional[Progress], stack: ExitStack) -> None:
-        """The program of an attempt runs, so threads may start; they end with the stack, before the next attempt."""
+        """Starts threads, now that the program runs; the stack ends them before the next attempt."""
         if progress is not None:
             progress.start()
         page = in_place_page.serve(process, self.environ)
@@ -145,19 +145,19 @@ class Container:
             self.peers.started(child)
 
     def _announce_end(self, result: ExitResult) -> None:
-        """Tells the other launchers how the program of this one has ended."""
+        """Reports to the other launchers how the program of this one has ended."""
         if self.peers is not None:
             announce_end(self.peers, result, self.message.first_line)
 
     def _stop_late(self, number: int) -> None:
-        """The container was asked to stop, by this signal, once the end of the program was announced."""
+        """Handles a stop signal that came after the end of the program was announced."""
         peers = self.peers
         if peers is not None and peers.in_place and not peers.was_stopped and not peers.has_finished:
             stop_between(peers, number)
 
 
 def has_peers(process: Process) -> bool:
-    """Whether others wait for what this process does."""
+    """Whether other processes wait for this one."""
     return isinstance(process, DistributedProcess) and process.num_processes > 1
 
 

@@ -1,8 +1,8 @@
-"""One program, run as process 1 should run it: signals reach it, orphans are reaped, nothing of it remains.
+"""Runs one program as process 1 should: signals reach it, orphans are reaped, none of its processes remains.
 
-- It has a session and process group of its own. Signals go to the group, once each.
-- `ending` says when it is asked to end, or killed with all that it started.
-- When it has ended, what it left behind is asked to end, and killed a few seconds later.
+- It has its own session and process group. Each signal goes to the group once.
+- `ending` decides when it is asked to end, or killed with all its descendants.
+- When it has ended, leftover processes are asked to end, and killed a few seconds later.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def run(
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
         on_start: Called with the number of the process once the program runs; may start threads.
-        on_end: Called once the program has ended, while what it left behind may still be there.
-        on_late_stop: Called with a stop signal that came after that: it changes nothing of how the program ended.
-        ends: Receives what the program says of its end.
-        exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
-        peers: The launchers of the other hosts, which may have it ended.
-        silence_seconds: How long the program may print nothing before it is ended; None: as long as it likes.
+        on_end: Called once the program has ended; leftover processes may still run.
+        on_late_stop: Called with a stop signal that came after that, and does not change how the program ended.
+        ends: Receives the ends that the program reports.
+        exit_seconds: How long the program may take to end once it has failed; None: without limit.
+        peers: The launchers of the other hosts, which may end it.
+        silence_seconds: How long the program may print nothing before it is ended; None: without limit.
 
     Raises:
         OSError: The command could not be started.
@@ -84,7 +84,7 @@ def run(
 def _start(command: Sequence[str], environ: Mapping[str, str], output: Optional[Output]) -> subprocess.Popen[bytes]:
     parent = os.getpid()
     try:
-        # preexec_fn is safe here: there is no thread yet.
+        # preexec_fn is safe here: no thread runs yet.
         return subprocess.Popen(
             command,
             env=environ,
@@ -100,7 +100,7 @@ def _start(command: Sequence[str], environ: Mapping[str, str], output: Optional[
 
 @dataclasses.dataclass(frozen=True)
 class _Supervision:
-    """One program from its start to its end: what is heard of it goes to `ending`, which says what to do."""
+    """One program from its start to its end: its events go to `ending`, which decides what to do."""
 
     child: subprocess.Popen[bytes]
     signals: SignalQueue
@@ -110,12 +110,11 @@ class _Supervision:
     output: Optional[Output]
 
     def run(self) -> ExitResult:
-        """Returns how it ended; what it started may still be there."""
+        """Returns how it ended; processes that it started may still run."""
         child = self.child
         while child.returncode is None:
             received = self.signals.wait(self._seconds(), *[each for each in (self.ends, self.peers) if each])
-            # Reaped first: a signal that comes after the end was not heard by the program, and must not change what the
-            # end means.
+            # Reaped first: a signal after the end did not reach the program, and must not change what its end means.
             child.returncode = reap().get(child.pid)
             self._hear_program()
             if child.returncode is not None:
@@ -128,7 +127,7 @@ class _Supervision:
                 self._do(act)
         ended_at = time.time()
         if self.peers is not None:
-            self.peers.step()  # the last words of the program to its launcher
+            self.peers.step()  # the last messages of the program to its launcher
         if self.peers is None:
             return self.ending.result(child.returncode, ended_at, None)
         standing = self.peers.standing
@@ -154,11 +153,11 @@ class _Supervision:
         if peers is None:
             return
         peers.step()
-        # Asked to stop itself, it saves, and has the grace period for that.
-        if peers.standing.has_to_end and not ending.was_told and ending.stop_signal is None:
+        # A program that was asked to stop itself saves, and has the grace period for that.
+        if peers.standing.has_to_end and not ending.ended_by_peer and ending.stop_signal is None:
             if peers.standing.following is not None:
                 logger.warning("the program has to end: %s", peers.standing.following[1])
-            ending.told(
+            ending.peer_failed(
                 peers.standing.following,
                 speaks=peers.program.speaks,
                 is_silent=peers.is_silent,
@@ -210,7 +209,7 @@ class _Supervision:
                 ending.silence_seconds,
             )
         elif act is Act.SHOW_STACKS:
-            send(pid, signal.SIGURG, group=True)  # ends no program that does not know it
+            send(pid, signal.SIGURG, group=True)  # its default is to be ignored
         elif act is Act.KILL_FAILED and ending.failure is not None:
             if ending.failure.pid in descendants(os.getpid()):
                 send(ending.failure.pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""When a program is asked to end, and when it is killed: what has happened to it, and what is due. Pure.
+"""When a program is asked to end, and when it is killed: the events of one program, and what is due. Pure.
 
 - After a stop signal it has the grace period less a margin.
-- When it has failed and others wait for it, its exit handlers get a few seconds.
-- When the program of another host has failed, it has a moment to end by itself, then is asked to, then is killed.
-- When a signal has stopped it, or it prints nothing for as long as the job says, it is ended in its peers' place.
+- When it has failed and peers wait for it, its exit handlers have a few seconds.
+- When the program of another host has failed, it has a moment to end by itself, then is asked to end, then is killed.
+- When a signal has stopped it, or it prints nothing for `silenceSeconds`, it is killed, since its peers cannot do that.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ LEFTOVER_SECONDS = 5.0
 """How long a process may outlive the program that started it. Short: a restart of the whole job waits for it."""
 
 FROZEN_SECONDS = 60.0
-"""How long a program that has peers may be stopped by a signal. Longer than the trainer's heartbeat, by which its peers
-end before."""
+"""How long a signal may stop a program that has peers. Longer than the trainer's heartbeat limit, after which its peers
+have ended."""
 
-TOLD_SECONDS, TOLD_TO_START_AGAIN_SECONDS = 5.0, 1.0
-"""How long a program may take to end once it is asked to since another host's has failed. JAX catches SIGTERM, so that
-many take it whole; a next attempt of all hosts waits for them."""
+ASKED_SECONDS, ASKED_TO_START_AGAIN_SECONDS = 5.0, 1.0
+"""How long a program may take to end once it is asked to because that of another host has failed. JAX catches SIGTERM,
+so many programs use all of it; the next attempt waits for them."""
 
 OWN_END_SECONDS = 1.0
-"""How long a program has before it is asked to: what fails on one host often fails on all, and then each has its own
-error and exit code, which may be a final one."""
+"""How long a program has before it is asked to end: what fails on one host often fails on all, and then each has an
+error and exit code of its own, which may be fatal."""
 
 SAVING_SECONDS = 30.0
 """How long a program may take to save where all start again: a new pod takes as long, and launcher 0 waits a minute."""
 
 DRAIN_SECONDS, DRAIN_TO_START_AGAIN_SECONDS = 60.0, 20.0
-"""How long a reader of the output may take for what a pipe holds, after everything has ended by itself. Where all start
-again, launcher 0 waits a minute for that, for what saves, and for what is left behind."""
+"""How long a reader of the output may take to empty the pipe after all processes have ended. Where all start again,
+launcher 0 waits a minute for that, for programs that save, and for leftover processes."""
 
 SPEAKING_SECONDS = 8.0
-"""How long a program that speaks with its launcher may take to end by itself: it writes down what it knows."""
+"""How long a program that speaks with its launcher may take to end by itself: it writes its last report."""
 
 FINISHED_SECONDS = 60.0
 """How long a program that has peers may be in its exit handlers, without a failure, before that is reported."""
 
 _NAME_SECONDS = 1.0
-"""How long a program may take to end after its last traceback before there is anything to say about that."""
+"""How long a program may take to end after its last traceback before that is logged."""
 
 _STACKS_SECONDS = 2.0
 """How long a silent Python program may take to write the stacks of its threads before it is killed."""
@@ -60,17 +60,17 @@ class Act(enum.Enum):
     NAME_FAILURE = enum.auto()
     """Log that the program has failed, and is in its exit handlers."""
     NAME_SILENCE = enum.auto()
-    """Log that it has printed nothing for as long as it may."""
+    """Log that it has printed nothing for `silenceSeconds`."""
     NAME_FINISHED = enum.auto()
-    """Log that it came to its end some time ago, and is in its exit handlers."""
+    """Log that it reached its end some time ago, and is in its exit handlers."""
     ASK = enum.auto()
     """Ask it to end (SIGTERM)."""
     SHOW_STACKS = enum.auto()
-    """Have it write the stacks of its threads, if it is a Python program that does."""
+    """Have it write the stacks of its threads; a Python program with our start-up hook does."""
     END_FAILED = enum.auto()
-    """Its exit handlers have had their time: one of the two below follows."""
+    """The time of its exit handlers is over: one of the two below follows."""
     END_FROZEN = enum.auto()
-    """Nobody lets it go on: it is killed."""
+    """No signal has continued it: it is killed."""
     KILL_FAILED = enum.auto()
     """Kill the process that failed, a command of a shell script, alone."""
     KILL = enum.auto()
@@ -78,7 +78,7 @@ class Act(enum.Enum):
 
 
 class Ending:
-    """Of one program. Moments are monotonic, in seconds, but for those called `at`, which are Unix time."""
+    """The end of one program. Moments are monotonic, in seconds, except `at`, which is Unix time."""
 
     def __init__(
         self,
@@ -88,23 +88,23 @@ class Ending:
         exit_seconds: Optional[float] = None,
         silence_seconds: Optional[float] = None,
     ) -> None:
-        """Nothing has happened yet.
+        """Starts with a running program.
 
         Args:
             child: The process of the program.
             grace_seconds: Time from the stop signal to SIGKILL, as Kubernetes counts it.
-            exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
-            silence_seconds: How long it may print nothing; None: as long as it likes.
+            exit_seconds: How long the program may take to end once it has failed; None: without limit.
+            silence_seconds: How long it may print nothing; None: without limit.
         """
         self.failure: Optional[ProgramEnd] = None
-        """The last that the program, or one of a shell script's, has said of itself."""
+        """The last failure that the program, or a command of a shell script, reported."""
         self.frozen: Optional[ProgramEnd] = None
         self.finished: Optional[ProgramEnd] = None
         self.stop_signal: Optional[int] = None
-        self.was_told = False
-        """Whether it has to end since the program of another host has failed."""
-        self._had_saved = False
-        """Whether it had asked for another start before it was told."""
+        self.ended_by_peer = False
+        """Whether it has to end because the program of another host has failed."""
+        self._asked_for_restart = False
+        """Whether it had asked for another start (exit code 75) before its peer failed."""
         self.is_killed = False
         self._child = child
         self._margin = margin_seconds(grace_seconds)
@@ -117,9 +117,9 @@ class Ending:
         self._due: Dict[Act, float] = {}
 
     def reported(self, end: ProgramEnd, now: float) -> bool:
-        """The program says that it ends; whether the other launchers have to hear of that at once."""
+        """The program reports its end; returns whether the other launchers need to know at once."""
         if self._stop_deadline is not None:
-            # It ends since it was asked to, or since its peers have: no failure of its own, and no longer wait.
+            # It ends because it was asked to, or its peers were: not a failure of its own, and no longer wait.
             if end.is_failure and self.exit_seconds is not None:
                 self._stop_deadline = min(self._stop_deadline, now + self.exit_seconds)
             elif not end.is_failure and end.pid == self._child:
@@ -128,17 +128,17 @@ class Ending:
         is_own = end.pid == self._child
         if end.is_failure:
             self.failure = end
-        if self.exit_seconds is not None:  # else nobody waits for it
+        if self.exit_seconds is not None:  # otherwise no peer waits for it
             if end.is_failure:
                 self._due[Act.NAME_FAILURE] = now + _NAME_SECONDS
                 self._due[Act.END_FAILED] = now + self.exit_seconds
             elif is_own:
                 self.finished = end
                 self._due[Act.NAME_FINISHED] = now + FINISHED_SECONDS
-        return end.is_failure and is_own and not self.was_told and not end.is_immediate
+        return end.is_failure and is_own and not self.ended_by_peer and not end.is_immediate
 
     def froze(self, now: float, at: float) -> bool:
-        """A signal has stopped the program; whether that is new."""
+        """A signal has stopped the program; returns whether that is new."""
         if self.frozen is not None:
             return False
         self.frozen = ProgramEnd(self._child, KILLED, at, "frozen: a signal (SIGSTOP) has stopped it")
@@ -147,46 +147,46 @@ class Ending:
         return True
 
     def thawed(self) -> None:
-        """It goes on."""
+        """A signal has continued it."""
         self.frozen = None
         self._due.pop(Act.END_FROZEN, None)
 
     def asked_to_stop(self, number: int, now: float, at: float) -> bool:
-        """A stop signal has come; whether it is the first."""
+        """A stop signal was received; returns whether it is the first."""
         if self.stop_signal is not None:
             return False
         self.stop_signal, self._asked_at, self._stopped_at = number, now, at
         self._stop_deadline = now + self._patience
         return True
 
-    def told(
+    def peer_failed(
         self, following: Optional[Tuple[int, str]], *, speaks: bool, is_silent: bool, in_place: bool, now: float
     ) -> None:
-        """It has to end. It cannot take another step, and what it saves now would be of a run that is over.
+        """The program of another host has failed. This one cannot take another step, so it has to end.
 
         Args:
-            following: Exit code and words of the program because of that.
-            speaks: Whether the program hears of it by itself.
-            is_silent: Whether the program has spoken, and does so no longer.
+            following: Exit code and message that follow for this program.
+            speaks: Whether it speaks with its launcher, and learns of the failure by itself.
+            is_silent: Whether it spoke before and has stopped.
             in_place: Whether all may start again in their containers.
             now: Monotonic.
         """
-        self.was_told = True
-        self._had_saved = self.finished is not None and self.finished.code == ExitCode.STOPPED
+        self.ended_by_peer = True
+        self._asked_for_restart = self.finished is not None and self.finished.code == ExitCode.STOPPED
         if is_silent:
             self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
             self._due[Act.SHOW_STACKS] = now
         if speaks:
             self._due[Act.KILL] = now + SPEAKING_SECONDS
             return
-        own, seconds = (0.0, TOLD_TO_START_AGAIN_SECONDS) if in_place else (OWN_END_SECONDS, TOLD_SECONDS)
+        own, seconds = (0.0, ASKED_TO_START_AGAIN_SECONDS) if in_place else (OWN_END_SECONDS, ASKED_SECONDS)
         if following is not None and following[0] == ExitCode.STOPPED:  # it may save
             own, seconds = 0.0, min(self._patience, SAVING_SECONDS) if in_place else self._patience
         self._due[Act.ASK] = now + own
         self._due[Act.KILL] = now + own + seconds
 
     def look(self, now: float, at: float, printed_at: float) -> List[Act]:
-        """What is to be done now. `printed_at`: when the program last printed something."""
+        """The acts that are due. `printed_at`: when the program last printed something."""
         acts = [act for act, moment in self._due.items() if now >= moment]
         for act in acts:
             del self._due[act]
@@ -198,7 +198,7 @@ class Ending:
             acts.append(Act.KILL if self.failure.pid == self._child else Act.KILL_FAILED)
         silent_at = self._silent_at(printed_at)
         if silent_at is not None and now >= silent_at:
-            # The moment from which it was silent: of several processes the first is to blame, and the others waited.
+            # Dated from the start of its silence: of several silent processes the first is the cause, the others wait.
             error = f"it has printed nothing for {self.silence_seconds:.0f} s (silenceSeconds)"
             self.failure = ProgramEnd(self._child, ExitCode.STALLED, at - (now - printed_at), error)
             acts += [Act.NAME_SILENCE, Act.SHOW_STACKS]
@@ -212,43 +212,43 @@ class Ending:
         return acts
 
     def seconds(self, now: float, printed_at: float) -> Optional[float]:
-        """Until something may be due; None: nothing is."""
+        """Time until something may be due; None: nothing is."""
         if self.is_killed:
             return _KILLED_TURN_SECONDS
         moments = [*self._due.values(), self._stop_deadline, self._silent_at(printed_at)]
         return min((max(0.0, moment - now) for moment in moments if moment is not None), default=None)
 
     def leftover_seconds(self, now: float) -> float:
-        """What processes that the program left behind still have: no more than the grace period has."""
+        """Time for leftover processes to end, within the rest of the grace period."""
         left = LEFTOVER_SECONDS if self._stop_deadline is None else self._stop_deadline - now
         return min(LEFTOVER_SECONDS, self._patience, left)
 
     def drain_seconds(self, *, in_place: bool) -> float:
-        """How long a reader of the output has, once everything has ended. `in_place`: all may start again."""
+        """Time for a reader of the output once all processes have ended. `in_place`: all may start again."""
         if self.stop_signal is not None:
             return self._margin / 2
         return DRAIN_TO_START_AGAIN_SECONDS if in_place else DRAIN_SECONDS
 
     def result(self, code: int, at: float, following: Optional[Tuple[int, str]]) -> ExitResult:
-        """How it ended, once its process has, with this code.
+        """How the program ended, once its process has.
 
         Args:
-            code: As a shell counts it.
-            at: When it ended.
-            following: Exit code and words of a program that ends because of another host's.
+            code: Exit code as a shell counts it.
+            at: When the process ended.
+            following: Exit code and message of a program that ends because of another host's.
         """
         ended = ProgramEnd(self._child, code, at)
         failure = self.failure or self.frozen
-        if failure is None and self.stop_signal is None and self.exit_seconds is not None and not self.was_told:
-            failure = ended  # when it was, to be compared with what the peers say
+        if failure is None and self.stop_signal is None and self.exit_seconds is not None and not self.ended_by_peer:
+            failure = ended  # its time is compared with the reports of the peers
         failure = failure if ended.is_failure else None
-        # Killed, or aborted in an exit handler: that is not how the program meant to end.
+        # Killed, or aborted in an exit handler: the program itself had reported another code.
         meant = failure.code if failure and code > 128 else code
         if self.stop_signal is not None and self.is_killed and self.finished is not None:
-            meant = self.finished.code  # as it was asked to; its exit handlers waited for processes that went on
-        if self._had_saved:
-            meant = ExitCode.STOPPED  # the other one has failed since this one left
-        # Killed by somebody else: a peer may have noticed that, and said so, before its end was seen here.
+            meant = self.finished.code  # it reached its end as asked; its exit handlers waited for other processes
+        if self._asked_for_restart:
+            meant = ExitCode.STOPPED  # the peer failed because this one had left
+        # Not killed by this launcher: a peer may have noticed and reported that before its end was seen here.
         is_cause = meant == KILLED and not self.is_killed
         return ExitResult(
             meant,
@@ -256,11 +256,11 @@ class Ending:
             stop_signal=self.stop_signal,
             stopped_at=self._stopped_at or (self.finished or ended).at,
             failure=failure,
-            was_told=self.was_told and not is_cause and not self._had_saved,
-            following=None if self._had_saved else following,
+            ended_by_peer=self.ended_by_peer and not is_cause and not self._asked_for_restart,
+            following=None if self._asked_for_restart else following,
         )
 
     def _silent_at(self, printed_at: float) -> Optional[float]:
-        """When it counts as silent; None: never, or it is on its way out."""
-        is_ending = self._stop_deadline or self.failure or self.frozen or self.finished or self.was_told
+        """When it counts as silent; None: never, or it is ending."""
+        is_ending = self._stop_deadline or self.failure or self.frozen or self.finished or self.ended_by_peer
         return None if self.silence_seconds is None or is_ending else printed_at + self.silence_seconds

@@ -18,19 +18,19 @@ class ExitResult:
     code: int
     """Its exit code as a shell counts it: 128 + n for death by signal n."""
     diagnostics: Tuple[str, ...] = ()
-    """What the code does not tell, for the termination message."""
+    """What the exit code does not show, for the termination message."""
     output: bytes = b""
     """The last lines of its output, if they were kept."""
     stop_signal: Optional[int] = None
     """The signal that requested the stop, if any."""
     stopped_at: float = 0.0
-    """When that came, or when the program ended by itself: Unix time."""
+    """Unix time of that signal, or of the end of a program without one."""
     failure: Optional[ProgramEnd] = None
-    """With which error the program says that it ended."""
-    was_told: bool = False
-    """Whether it was ended since the program of another host had failed."""
+    """The error with which the program reported its end."""
+    ended_by_peer: bool = False
+    """Whether it was ended because the program of another host had failed."""
     following: Optional[Tuple[int, str]] = None
-    """Exit code and words of a program that ends because of another host's; None: no other has failed before."""
+    """Exit code and message of a program that ends because of another host's; None: none failed before."""
     other_asked: str = ""
     """Which process of the job was asked to stop before, as in "SIGTERM at process 1 on host h"; empty: none."""
 
@@ -49,7 +49,8 @@ def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     if result.following is not None:
         code, words = result.following
         diagnostics.insert(0, words)
-        if result.was_told and result.stop_signal is None and (result.code > 128 or result.code == ExitCode.FINISHED):
+        is_by_signal_or_0 = result.code > 128 or result.code == ExitCode.FINISHED
+        if result.ended_by_peer and result.stop_signal is None and is_by_signal_or_0:
             return code, diagnostics
     if result.failure is not None and result.failure.error:
         diagnostics.insert(0, failure_line(result.failure.at, result.failure.error))

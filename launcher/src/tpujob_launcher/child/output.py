@@ -28,7 +28,7 @@ class Tail:
         self._limit = limit_bytes
         self._kept: Dict[int, bytes] = {}
         self.heard_at = time.monotonic()
-        """When something last came from any of them, or when this began."""
+        """Monotonic: when data last came from any stream; at first, the time of creation."""
 
     def feed(self, stream: int, data: bytes) -> None:
         """Takes what came from a stream; each stream has one thread that calls this."""
@@ -63,7 +63,7 @@ class Output:
         self.stderr = self._pipes[-1][1]
 
     def start(self) -> None:
-        """Begins to pass on, and closes our copy of the child's ends: to be called once the child has been started."""
+        """Starts to pass on output, and closes our copy of the child's ends; call it once the child has started."""
         for reader, writer, target in self._pipes:
             os.close(writer)
             thread = threading.Thread(target=_pass_on, args=(reader, target, self.tail), daemon=True)
@@ -89,7 +89,7 @@ def _pass_on(source: int, target: int, tail: Tail) -> None:
             tail.feed(target, chunk)
             _write(target, chunk)
     except BrokenPipeError:
-        pass  # the reader left: closing our end tells the child just that
+        pass  # the reader is gone: closing our end passes that on to the child
     finally:
         os.close(source)
 

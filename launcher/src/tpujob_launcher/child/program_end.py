@@ -1,4 +1,4 @@
-"""What the program says of its own end, through the start-up hook in its interpreter, before its exit handlers run."""
+"""The end that a Python program reports through the start-up hook in its interpreter, before its exit handlers run."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ProgramEnd:
 
     @property
     def is_immediate(self) -> bool:
-        """Whether it is of `os._exit`: no exit handler runs, and a program that calls it has said why elsewhere."""
+        """Whether `os._exit` was called: no exit handler runs, and the program has reported the reason elsewhere."""
         return self.error.startswith("os._exit(")
 
     @property
     def is_failure(self) -> bool:
-        """Whether the others cannot go on: not after the end, nor after "saved, start me again"."""
+        """Whether it is a failure: neither 0 nor 75, "saved, start me again"."""
         return self.code not in (ExitCode.FINISHED, ExitCode.STOPPED)
 
 

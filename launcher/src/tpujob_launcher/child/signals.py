@@ -36,8 +36,8 @@ class SignalQueue:
         os.set_blocking(self._writer, False)
         self._previous_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in (*FORWARDED, signal.SIGCHLD):
-            # What nohup made deaf to a hangup stays so. SIGINT is heard even if a shell started us with `&`:
-            # its Ctrl-C is meant for all of the job.
+            # A process under nohup keeps ignoring SIGHUP. SIGINT is handled even if a shell started this process with
+            # `&`: Ctrl-C is meant for the whole job.
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._previous[number] = signal.signal(number, _hear)

@@ -1,4 +1,4 @@
-"""Every launcher but launcher 0: one connection to launcher 0, made again when it is lost."""
+"""All launchers except launcher 0: one connection to launcher 0, which is restored when it is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, named_after_seconds
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-"""For one try: a name that is not known yet, a machine that is gone."""
+"""For one attempt to connect: the name may not resolve yet, or the machine may be gone."""
 RETRY_SECONDS = 1.0
 
 
@@ -32,41 +32,41 @@ class Client(Peers):
     """Launcher 0, seen from another launcher."""
 
     def __init__(self, process: DistributedProcess, host: str, port: int, folder: Optional[Path] = None) -> None:
-        """Connects to nothing yet. `host` and `port` are of launcher 0."""
+        """Does not connect yet. `host` and `port` are of launcher 0."""
         super().__init__(process, folder)
         self._address = (host, port)
         self._is_connecting = False
         self._lost_at: Optional[float] = None
-        """Unix time at which launcher 0 was lost; None: it is there, or was not yet."""
+        """Unix time at which launcher 0 was lost; None: it is connected, or never was."""
         self._sock: Optional[socket.socket] = None
         self._received = b""
         self._failed_in: Optional[int] = None
         """The last attempt in which this launcher's program failed."""
         self._failure: Optional[Message] = None
-        """What it said of that, for a launcher 0 that has not heard it."""
+        """The report of that failure, for a launcher 0 that does not have it."""
         self._arrived: List[socket.socket] = []
         self._problem = "no answer"
-        """Why launcher 0 is not there yet."""
+        """Why there is no connection to launcher 0."""
         self._heard_at: Optional[float] = None
-        """Monotonic: when launcher 0 last spoke; None: not yet, or it is lost."""
+        """Monotonic: when launcher 0 last sent something; None: not yet, or it is lost."""
         self._named_at: Optional[float] = None
-        """The moment after which it was silent, once that was logged."""
+        """The value of `_heard_at` for which its silence was logged."""
         self._met_at = 0.0
-        """Monotonic: when it last connected."""
+        """Monotonic: when the last connection was made."""
         self._is_refused = False
         """Whether launcher 0 closed the last connection at once, as one of another attempt or release does."""
         self._broken_at: Optional[float] = None
-        """Monotonic: since when the connection is broken."""
+        """Monotonic: when the connection broke."""
         self._came_at: Optional[float] = None
-        """Monotonic: since when the program waits for the others."""
+        """Monotonic: when the program began to wait for the others."""
         self._has_left = False
-        """Whether launcher 0 has said goodbye."""
+        """Whether launcher 0 has sent its goodbye."""
         self._is_closed = False
         self._wake_reader, self._wake_writer = os.pipe()
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
 
     def start(self) -> None:
-        """Connects in a thread, since names of pods take their time; call it when the program runs."""
+        """Connects in a thread, since names of pods resolve slowly; call it once the program runs."""
         if self._sock is None and not self._is_connecting:
             self._is_connecting = True
             threading.Thread(target=self._connect, name="launcher 0", daemon=True).start()
@@ -78,7 +78,7 @@ class Client(Peers):
             sock.close()
         self._selector.close()
         super().close()
-        # The other end stays: a thread that connects may still write to it.
+        # The other end stays open: a thread that connects may still write to it.
         os.close(self._wake_reader)
 
     def fail(self, code: int, at: float, line: str, kind: str = FAILED) -> None:
@@ -87,17 +87,17 @@ class Client(Peers):
         super().fail(code, at, line, kind)
 
     def begin(self, attempt: int) -> None:
-        """The program of another attempt is about to start."""
+        """Called before the program of another attempt starts."""
         super().begin(attempt)
         self._came_at = None
 
     def seconds(self) -> Optional[float]:
-        """Until something is due."""
+        """Time until something is due."""
         due = super().seconds() or 0.0
         return due if self._broken_at is None else min(due, BACK_SECONDS)
 
-    def mention(self, message: Message) -> None:
-        """Tells launcher 0, if it hears."""
+    def report_if_connected(self, message: Message) -> None:
+        """Sends a message to launcher 0 if there is a connection."""
         if message[0] in (messages.STATE, messages.BEAT):
             self._next_beat = time.monotonic() + self.heartbeat_seconds / BEATS
         if self._sock is not None:
@@ -108,25 +108,28 @@ class Client(Peers):
                 self.start()
 
     def _step_connections(self) -> None:
-        """Handles what has come."""
+        """Handles received messages."""
         for key, _ in self._selector.select(0):
             if key.fileobj == self._wake_reader:
                 os.read(self._wake_reader, 64)
                 self._sock, self._is_connecting, self._lost_at = self._arrived.pop(), False, None
                 self._selector.register(self._sock, selectors.EVENT_READ)
                 self._met_at, self._broken_at, self._has_left = time.monotonic(), None, False
-                # One of an earlier release, which listens where programs may start again, gives no sign of life.
+                # A launcher 0 of an earlier release, which listens for restarts in place, sends no signs of life.
                 self._heard_at = None if self.in_place else self._met_at
                 if not self._is_refused:
                     logger.info("meets launcher 0 at %s:%d", *self._address)
-                if self._here is not None:
-                    self.mention((messages.HERE, {"attempt": self.standing.attempt, **self._here}))
+                if self._program_hello is not None:
+                    self.report_if_connected((messages.HERE, {"attempt": self.standing.attempt, **self._program_hello}))
             else:
                 self._receive()
         self._notice_loss(time.monotonic())
 
-    def say(self, message: Message) -> None:
-        """Tells launcher 0; what it cannot hear ends the attempts in this container, unless it may be replaced."""
+    def report(self, message: Message) -> None:
+        """Sends a message to launcher 0.
+
+        If that fails, no further attempt starts in this container, unless lost pods are replaced.
+        """
         if message[0] == messages.ENDED:
             self._failure = message
         try:
@@ -146,7 +149,7 @@ class Client(Peers):
         try:
             heard = self._sock.recv(MAX_LINE_BYTES)
         except OSError as error:
-            if error.errno in (None, errno.EAGAIN):  # nothing is there; with a timeout of its own, no number
+            if error.errno in (None, errno.EAGAIN):  # no data; a timeout of Python's own has no number
                 return
             heard, is_silent = b"", is_unreachable(error)
         if not heard:
@@ -155,7 +158,7 @@ class Client(Peers):
             if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
             else:
-                self.start()  # the attempt goes on, and launcher 0 may be back before the next one
+                self.start()  # the attempt goes on; launcher 0 may be back before the next one
             return
         *whole, self._received = (self._received + heard).split(b"\n")
         for text in whole:
@@ -169,11 +172,11 @@ class Client(Peers):
                 self.welcomes += 1
                 self.history.take(in_place.checked(message[1].get("account")))
                 if self._failure is not None and self._failed_in == self.standing.attempt:
-                    self.say(self._failure)  # launcher 0 may be another one than before
+                    self.report(self._failure)  # this may be another launcher 0 than before
 
     def _notice_loss(self, now: float) -> None:
-        """Launcher 0 that does not come back, is silent, or never came."""
-        if self._here is not None and self._came_at is None:
+        """Handles a launcher 0 that does not come back, is silent, or was never there."""
+        if self._program_hello is not None and self._came_at is None:
             self._came_at = now
         silent = 0.0 if self._heard_at is None else now - self._heard_at
         if self._broken_at is not None and now >= self._broken_at + BACK_SECONDS:
@@ -189,14 +192,14 @@ class Client(Peers):
             self.standing.take((messages.REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
 
     def _lose_lead(self, silent_seconds: float) -> None:
-        """The program has to end, since that of launcher 0 is lost."""
+        """Launcher 0 is lost, so the program has to end."""
         host = str((self.standing.met or {}).get("lead", ""))
         end = lost([0], "process {}".format, time.time(), silent_seconds=silent_seconds)
         self._heard_at = self._broken_at = None
         if self.standing.first is None:
-            said = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
-            self.standing.take((messages.END, said))
-        # Launcher 0 may still be there, and have noticed nothing.
+            values = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
+            self.standing.take((messages.END, values))
+        # Launcher 0 may still run without having noticed anything.
         if self.replaces_pods:
             self.fail(end.code, end.at, f"lost process 0: {end.line}")
         else:
@@ -217,7 +220,7 @@ class Client(Peers):
         self._sock.sendall(messages.to_line(message))
 
     def _lose_connection(self, *, is_silent: bool = False) -> None:
-        """Closes it. `is_silent`: nothing came from the machine of launcher 0, which has its heartbeat to be back."""
+        """Closes it. `is_silent`: the machine of launcher 0 did not answer, and has its heartbeat limit to return."""
         if self._sock is None:
             return
         now = time.monotonic()
@@ -231,7 +234,7 @@ class Client(Peers):
         self._sock, self._received = None, b""
 
     def _give_up(self, why: str) -> None:
-        """Without launcher 0 this container has no further attempt: its pod is gone, or its program has ended."""
+        """No further attempt starts in this container: the pod of launcher 0 is gone, or its program has ended."""
         if self.standing.over is None:
             self.standing.over = why
 
@@ -243,8 +246,8 @@ class Client(Peers):
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
                 attempt = self.standing.attempt
                 at = Standpoint(None if attempt < 0 else attempt, self.history.account, self._lost_at)
-                said = messages.hello(self.process, at if self.replaces_pods else None, socket.gethostname())
-                sock.sendall(messages.to_line(said))
+                hello = messages.hello(self.process, at if self.replaces_pods else None, socket.gethostname())
+                sock.sendall(messages.to_line(hello))
                 sock.setblocking(False)
                 keep_alive(sock)
                 self._arrived.append(sock)

@@ -1,13 +1,13 @@
-"""Whether all start again, and when. Pure: launcher 0 tells what it hears, and says what it is told.
+"""Decides whether and when all programs of a job start again. Pure: events come in, messages for all launchers go out.
 
-All programs of a job start together or not at all. The first failure of an attempt ends it everywhere; the next one
-begins when nothing of the last is left anywhere. What cannot be tried again here ends the containers, one by one as
-their programs end, and is the operator's decision.
+All programs of a job start together or not at all. The first failure of an attempt ends it on all hosts; the next one
+starts when no process of the last is left on any host. A failure that is not retried in place ends the containers, each
+as its program ends, and the operator decides.
 
 Where Kubernetes replaces a lost pod, the loss is such a failure, and the next attempt waits for the launcher of the new
-pod. It is a newcomer: it says that it has started no program. A launcher 0 that is one itself knows nothing, and learns
-from the others which attempt it was. Where all are newcomers they begin as after one restart: their job was suspended,
-or lost all its pods.
+pod. That launcher is a newcomer: it reports that it has started no program. A launcher 0 that is a newcomer learns from
+the others which attempt ran. If all are newcomers, their job was suspended or lost all its pods, and they start as
+after one restart.
 """
 
 from __future__ import annotations
@@ -23,72 +23,73 @@ from tpujob_launcher.peers.messages import GO, OVER, RESTART, STALLED, End, Mess
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 STEADY_SECONDS = 600.0
-"""An attempt that lasted so long was no part of a crash loop: the next one follows without a pause."""
+"""An attempt that lasted this long is not part of a crash loop: the next one follows without a pause."""
 READY_SECONDS = 60.0
-"""For what is left of an attempt to be gone everywhere: killed processes, and a TPU driver that lets go."""
+"""Time for all hosts to end what is left of an attempt: killed processes, and a TPU driver that releases its chips."""
 LEAVE_SECONDS = 5.0
-"""From the loss of a pod until the programs of the others are ended: a connection may be made again, and programs that
-end since a peer was asked to stop save first. Kubernetes replaces a pod after 10 s at the earliest."""
+"""From the loss of a pod until the programs of the others are ended: the connection may come back, and programs that
+end because a peer was asked to stop save first. Kubernetes replaces a pod after 10 s at the earliest."""
 LOST_FIRST_SECONDS = 30.0
-"""By which the loss of a pod goes before the errors of its peers: a dead machine is silent for so long."""
+"""How much later than the errors of its peers the loss of a pod may be noticed and still be their cause: a dead machine
+is noticed only after this silence."""
 
 
 class Decisions:
-    """Of launcher 0, for as long as its container lives. `now` is monotonic, other moments are Unix time."""
+    """The decisions of launcher 0 during the life of its container. `now` is monotonic, other moments are Unix time."""
 
     def __init__(
         self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, is_newcomer: bool = False
     ) -> None:
-        """Waits for everybody.
+        """Starts with the first attempt.
 
         Args:
-            processes: Of the job.
+            processes: How many the job has.
             limit: How often all may start again in these containers.
-            wait_seconds: How long the others wait for the pod that takes the place of a lost one; None: none does.
-            is_newcomer: Whether this launcher 0 is in the place of an earlier one.
+            wait_seconds: How long the others wait for the replacement of a lost pod; None: lost pods are not replaced.
+            is_newcomer: Whether this launcher 0 replaces an earlier one.
         """
         self.attempt = 0
-        """Which attempt in these containers runs, or is about to."""
+        """The attempt in these containers that runs, or starts next."""
         self.over: Optional[str] = None
-        """Why there is no further attempt here; None: there may be one."""
+        """Why no further attempt starts here; None: one may."""
         self._processes = processes
         self._limit = limit
         self._wait_seconds = wait_seconds
         self.knows_nothing = is_newcomer and wait_seconds is not None
-        """Whether this launcher 0 is a newcomer that nobody has told where the job is."""
+        """Whether this launcher 0 is a newcomer that does not know yet which attempt the job is in."""
         self._here: Set[int] = {0}
         self._met: Set[int] = {0}
-        """Who was ever here."""
+        """Processes whose launcher has connected at least once."""
         self._lost_at: Dict[int, float] = {}
-        """Unix time at which the connection to a launcher was lost that is not here."""
+        """For each launcher that is not connected now: Unix time at which its connection was lost."""
         self._ends: Dict[int, End] = {}
         self._ready: Set[int] = set()
         self._is_ending = False
         self._end_at: Optional[float] = None
-        """When the attempt is ended everywhere, monotonic; None: nothing has happened to it."""
+        """When the attempt is ended on all hosts, monotonic; None: nothing has happened to it."""
         self._began: Optional[float] = None
-        """When the running attempt was started in place; None: it came with the containers."""
+        """When the running attempt was started in place; None: it is the containers' first."""
         self._quick = 0
-        """How many attempts in a row ended soon after they were started in place."""
+        """How many attempts in a row ended soon after their start in place."""
         self._deadline = 0.0
         self._wait_until: Optional[float] = None
         self._go_at: Optional[float] = None
         self._finished: Optional[Tuple[int, float]] = None
-        """The process that finished first, and until when the others may go on before it is named."""
+        """The process that finished first, and when it is named if others still run."""
 
     @property
     def is_running(self) -> bool:
-        """Whether all programs run, or may."""
+        """Whether all programs run, or may start."""
         return not self._is_ending and not self.knows_nothing and self.over is None
 
     def arrived(self, process: int, now: float = 0.0, *, at: Optional[int] = 0, lost_at: float = 0.0) -> List[Message]:
         """A launcher has connected.
 
         Args:
-            process: Whose.
-            now: The present.
-            at: The attempt that its program is in, or was in last; None: it is in a new container.
-            lost_at: When it lost launcher 0, or the present.
+            process: Its process.
+            now: Monotonic.
+            at: The attempt that its program is in, or was in last; None: its container is new.
+            lost_at: Unix time at which it lost launcher 0, or the present.
         """
         was_here, went_at = process in self._met, self._lost_at.pop(process, lost_at)
         self._here.add(process)
@@ -109,7 +110,7 @@ class Decisions:
             self._ends.setdefault(process, _lost(process, went_at))
             return [] if self._is_ending else self._restart(now)
         if at > self.attempt - self._is_ending:
-            self.attempt = at  # it knows of more than the one that was heard first
+            self.attempt = at  # it knows a later attempt than the launcher that answered first
             return self._restart(now)
         if not self._is_ending and not self._ends and not self._lost_at:
             self._end_at = None
@@ -127,14 +128,14 @@ class Decisions:
         return []
 
     def lost(self, process: int, now: float, at: float) -> List[Message]:
-        """All were told that this launcher is lost, and end their programs: it may be back, but not in this attempt."""
+        """This launcher was declared lost, so all end their programs; it may come back, but not in this attempt."""
         if self.over is not None or self.knows_nothing or self._is_ending:
             return []
         self._name_lost({process: at, **self._lost_at})
         return self._restart(now)
 
     def finished(self, process: int, now: float) -> List[Message]:
-        """A program ended with 0: it cannot start again without being done twice."""
+        """A program ended with 0; a restart would run finished work twice."""
         if self.over is None:
             self._finished = process, now + FINISHED_SECONDS
         return self.close(f"process {process} has finished")
@@ -144,8 +145,8 @@ class Decisions:
         if self._wait_seconds is None:
             return self.close(f"process {process} was asked to stop")
         if process == 0:
-            return []  # the launcher 0 that comes after this one will say so
-        if process not in self._ends or self._ends[process].code == ExitCode.STOPPED:  # a program may say that first
+            return []  # the next launcher 0 reports it
+        if process not in self._ends or self._ends[process].code == ExitCode.STOPPED:  # as the program reported first
             self._ends[process] = End(process, KILLED, at, "it was asked to stop", is_lost=True)
         if len(self._ends) == self._processes and self.is_running:
             return self._restart(now)
@@ -156,14 +157,14 @@ class Decisions:
         """A program failed in an attempt."""
         if self.over is not None or attempt != self.attempt - self._is_ending:
             return []
-        # The first word of each stands: a program that failed is reported again when its process ends.
+        # The first report of each process counts: a failed program is reported again when its process ends.
         self._ends.setdefault(end.process, end)
         if self._is_ending:
             return self.close(f"exit code {end.code} ends the job") if end.code in FATAL else []
         if (reason := self._final(end)) is not None:
             return self.close(reason)
         if end.code == ExitCode.STOPPED and self._wait_seconds is not None and len(self._ends) < self._processes:
-            self._end_soon(now)  # maybe since a peer was asked to stop, and others save
+            self._end_soon(now)  # a peer may have been asked to stop, and others save now
             return []
         return self._restart(now)
 
@@ -175,7 +176,7 @@ class Decisions:
         return [(OVER, {"reason": reason})]
 
     def ready(self, process: int, attempt: int, now: float) -> List[Message]:
-        """Nothing of a program is left, and its launcher waits for the next attempt."""
+        """No process of a program is left, and its launcher waits for the next attempt."""
         if not self._is_ending or attempt != self.attempt:
             return []
         self._ready.add(process)
@@ -205,7 +206,7 @@ class Decisions:
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
 
     def early_finish(self, now: float) -> Optional[int]:
-        """The process that finished some time ago, once; the others, which go on, may wait for it."""
+        """A process that finished some time ago while others go on and may wait for it; returned once."""
         if self._finished is None or now < self._finished[1]:
             return None
         process, self._finished = self._finished[0], None
@@ -217,7 +218,7 @@ class Decisions:
             return max(0.0, self._finished[1] - now)
         if self.over is not None:
             return None
-        is_late = self._is_ending and not self._here <= self._ready  # one that is here is not ready
+        is_late = self._is_ending and not self._here <= self._ready  # a connected launcher is not ready
         wait_until = self._deadline if is_late else self._wait_until
         due = [self._go_at] if self._go_at is not None else [wait_until, self._end_at]
         return min((max(0.0, each - now) for each in due if each is not None), default=None)
@@ -231,7 +232,7 @@ class Decisions:
             self._ends.setdefault(process, _lost(process, at))
 
     def _restart(self, now: float) -> List[Message]:
-        """Ends the attempt everywhere; the next one follows."""
+        """Ends the attempt on all hosts; the next one follows."""
         if self.attempt >= self._limit:
             return self.close(f"it started again {self._limit} times here, the limit")
         self.knows_nothing, self._is_ending, self._end_at, self._go_at = False, True, None, None
@@ -245,10 +246,10 @@ class Decisions:
         return [(RESTART, {"attempt": self.attempt})]
 
     def _missing(self, now: float) -> List[Message]:
-        """Ends the wait for those that are not ready, and for those that are not here, once it is over."""
+        """Closes if a connected launcher is not ready in time, or a lost pod is not replaced in time."""
         is_over = self._wait_until is not None and now >= self._wait_until
         if not is_over and not (self._is_ending and now >= self._deadline):
-            return []  # before it looks at ten thousand of them
+            return []  # cheap: the lines below look at all processes, of which there may be ten thousand
         missing = sorted(set(range(self._processes)) - (self._here if self.knows_nothing else self._ready))
         late = [process for process in missing if process in self._here]
         if self._is_ending and late and now >= self._deadline:
@@ -258,7 +259,7 @@ class Decisions:
         return []
 
     def _final(self, end: End) -> Optional[str]:
-        """Why this end is not tried again here; None: it is."""
+        """Why this end is not retried in place; None: it is."""
         if end.code in FATAL:
             return f"exit code {end.code} ends the job"
         if end.code == ExitCode.FINISHED:
@@ -276,13 +277,13 @@ def _lost(process: int, at: float, how: str = "its container is gone") -> End:
 
 
 def first_of(ends: Collection[End]) -> End:
-    """The end that the others follow from: the earliest of those that do not say that they follow from another.
+    """The end that caused the others: the earliest of those that do not name another process as their cause.
 
-    A process killed from outside goes before errors that its peers had because of it, and so does a lost pod, the more
-    so where its machine fell silent. Times are of the clocks of several hosts: where these differ by more than the ends
-    do, another one is blamed, and nothing else changes.
+    A process killed from outside precedes the errors that its peers had because of it; a lost pod does so by a larger
+    margin, since the silence of a machine is noticed late. Times come from the clocks of several hosts: if these differ
+    by more than the ends do, the wrong process is named, and nothing else changes.
     """
-    # A stall names who is behind the others, and follows from no end of that process.
+    # A stall names the process that is behind the others, which is not an end of that process.
     own = [end for end in ends if end.kind == STALLED or named_in(end.line) in (None, end.process)]
     return min(own or ends, key=_order)
 

@@ -1,4 +1,4 @@
-"""What this launcher tells of the attempts that ended in its container, for the report and the termination message."""
+"""The account of the attempts that ended in this container, for the report and the termination message."""
 
 from __future__ import annotations
 
@@ -17,29 +17,33 @@ class History:
     """Of one container, from its first attempt on."""
 
     def __init__(self, process: int) -> None:
-        """Nothing has ended yet. `process`: this launcher's."""
+        """Starts empty. `process`: this launcher's."""
         self._process = process
         self.account: in_place.Account = {"counts": {}, "ends": []}
-        """All of it."""
+        """Counts by cause, and the last ends."""
 
     def lead(self, pod: str) -> None:
         """Names these containers after the pod of the first launcher 0."""
         self.account["lead"] = pod
 
     def take(self, account: in_place.Account) -> None:
-        """What another launcher knows, where that is newer."""
+        """Takes over the account of another launcher if it is newer."""
         more = sum(account["counts"].values()) - sum(self.account["counts"].values())
         if more > 0 or (more == 0 and "lead" in account and "lead" not in self.account):
             self.account = account
 
     def add(self, end: Optional[End], *, message: str, output: str, now: float) -> None:
-        """An attempt has ended by this cause, as launcher 0 has found it, and the next one begins at this Unix time.
+        """Adds the end of an attempt.
 
-        This launcher's program has left a termination message, and the end of what it printed.
+        Args:
+            end: Its cause, as launcher 0 has determined it; None: it named none, and nothing is added.
+            message: The termination message of this launcher's program.
+            output: The last lines of that program's output.
+            now: Unix time at which the next attempt starts.
         """
         if end is None:
             return
-        said: in_place.End = {
+        entry: in_place.End = {
             "cause": in_place.DISRUPTION if end.is_lost else in_place.cause_of(end.code),
             "process": end.process,
             "code": end.code,
@@ -50,10 +54,10 @@ class History:
         words, report = split_final_report(message)
         step = _step(report) if self._process == 0 else None
         if step is not None:
-            said["step"] = step
+            entry["step"] = step
         if end.process == self._process and (left := (words or output).strip()):
-            said["words"] = left[-WORDS_CHARACTERS:]
-        self.account = in_place.added(self.account, said)
+            entry["words"] = left[-WORDS_CHARACTERS:]
+        self.account = in_place.added(self.account, entry)
 
     @property
     def json(self) -> str:
@@ -62,7 +66,7 @@ class History:
 
     @property
     def line(self) -> str:
-        """The account for the termination message; empty while there was one attempt alone."""
+        """The account for the termination message; empty during the first attempt."""
         return in_place.line(self.account) if self.account["counts"] else ""
 
 

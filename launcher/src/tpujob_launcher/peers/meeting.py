@@ -1,4 +1,4 @@
-"""This launcher among the launchers of its job: they meet in every job of several processes."""
+"""This launcher's part in the protocol of the job's launchers, which connect in every job of several processes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from tpujob_launcher.peers.server import Server
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
-"""For launcher 0 to say what follows: it gives up by itself before."""
+"""Time for launcher 0 to decide on the next attempt; its own limits are shorter."""
 
 
 def meet(process: Process, folder: Path) -> Optional[Peers]:
-    """The other launchers; None for a process alone that does not start again here, or where launcher 0 cannot listen.
+    """The other launchers; None: there are none and no restarts in place, or launcher 0 cannot listen.
 
-    An empty folder is for the socket of the program.
+    Args:
+        process: This one.
+        folder: An empty one, for the socket of the program.
     """
     if not isinstance(process, DistributedProcess) or (process.num_processes == 1 and not process.in_place):
         return None
@@ -45,35 +47,35 @@ def meet(process: Process, folder: Path) -> Optional[Peers]:
 
 
 def join(peers: Peers, signals: SignalQueue) -> Optional[int]:
-    """The attempt with which a launcher in a replaced pod joins the others; None: there is none."""
+    """The attempt in which a launcher in a replaced pod joins the others; None: there is none."""
     logger.warning("this pod takes the place of an earlier one: asking launcher 0 for the attempt to join")
     peers.start()
     return _following(peers, signals)
 
 
 def announce_end(peers: Peers, result: ExitResult, words: str) -> None:
-    """Tells the others at once how the program has ended, and its last words; what it left behind may take its time."""
+    """Reports to the others how the program has ended, with its last lines, before its leftovers are ended."""
     code, failure = exit_code_of(result)[0], result.failure
     if result.stop_signal is not None:
         peers.was_stopped = True
-        peers.say((STOPPING, {"at": result.stopped_at}))
-    elif result.was_told:
+        peers.report((STOPPING, {"at": result.stopped_at}))
+    elif result.ended_by_peer:
         return
     elif code == ExitCode.FINISHED:
         peers.has_finished = True
-        peers.say((FINISHED, {}))
+        peers.report((FINISHED, {}))
     elif code == ExitCode.STOPPED and not peers.in_place:
-        peers.mention((BYE, {}))  # others that stop with it may save for longer
+        peers.report_if_connected((BYE, {}))  # other processes with this code may save for longer
     else:
-        # Not when its process was gone: a peer may have noticed that before.
+        # The time of the failure, not of the end of its process, which a peer may have noticed earlier.
         at = failure.at if failure else result.stopped_at
         peers.fail(code, at, words or (failure.error if failure else ""))
 
 
 def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]:
-    """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
+    """The next attempt in this container, once no host has processes of the last one; None: none starts.
 
-    The other launchers were told of the end of the program, with this code.
+    Call `announce_end` before. `code` is the exit code of the program.
     """
     if peers.was_stopped or peers.has_finished or not peers.in_place:
         return None
@@ -85,22 +87,22 @@ def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]
 
 
 def stop_between(peers: Peers, number: int) -> None:
-    """This container was asked to stop, by this signal, while no program ran: no further attempt starts in it."""
+    """The container got this stop signal while no program ran: no further attempt starts in it."""
     logger.warning("told to stop by %s between two attempts", signal.Signals(number).name)
     peers.was_stopped = True
-    peers.say((STOPPING, {"at": time.time()}))
+    peers.report((STOPPING, {"at": time.time()}))
 
 
 def refuse(peers: Peers, code: int, line: str) -> None:
-    """Tells the others that the program of this attempt does not start here: exit code, and why."""
+    """Reports to the others that the program of this attempt does not start here: exit code and reason."""
     if code == ExitCode.STOPPED:
-        peers.say((STOPPING, {"at": time.time()}))
+        peers.report((STOPPING, {"at": time.time()}))
     elif peers.standing.attempt >= 0:
         peers.fail(code, time.time(), line)
 
 
 def _following(peers: Peers, signals: SignalQueue) -> Optional[int]:
-    """The attempt that launcher 0 lets start; says that this launcher is ready for it, to each launcher 0 anew."""
+    """The attempt that launcher 0 lets start; reports to each launcher 0, old or new, that this one is ready for it."""
     standing = peers.standing
     attempt = standing.attempt
     deadline = time.monotonic() + ANSWER_SECONDS + (peers.process.startup_seconds if peers.replaces_pods else 0)
@@ -108,7 +110,7 @@ def _following(peers: Peers, signals: SignalQueue) -> Optional[int]:
     while standing.over is None and time.monotonic() < deadline:
         if standing.announced > attempt and ready_for != (standing.announced, peers.welcomes):
             ready_for = (standing.announced, peers.welcomes)
-            peers.say((READY, {"attempt": standing.announced}))
+            peers.report((READY, {"attempt": standing.announced}))
         if standing.allowed > attempt:
             logger.warning("attempt %d in the same containers: %s", standing.allowed, standing.cause)
             return standing.allowed

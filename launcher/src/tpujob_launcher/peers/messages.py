@@ -1,4 +1,4 @@
-"""What launchers say to each other: one JSON object with one key on each line."""
+"""The messages between launchers: on each line one JSON object with one key, the kind."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tpujob_contract.reports import in_place
 
 VERSION = 1
 LINE_CHARACTERS = 500
-"""Of the cause of an end, where an account of attempts has it."""
+"""Of the cause of an end in the account of attempts."""
 END_CHARACTERS = 2000
-"""Of the cause of an end: a termination message holds 4096 bytes, and has to hold the name of the host too."""
+"""Of the cause of an end: a termination message holds 4096 bytes, which include the name of the host."""
 MOST_ATTEMPTS = 100_000
 _LATEST = 2.0**33
-"""Unix time, in the year 2242: what is not below it, or is not a number, is no time."""
+"""Unix time, in the year 2242: a later time is invalid."""
 
 HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
-"""To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
+"""To launcher 0: who connects; the program failed; it ended with 0; asked to stop; none of its processes is left."""
 HERE, STATE = "here", "state"
-"""To launcher 0, of a program that speaks with its launcher: it waits for the others; how far it has come."""
+"""To launcher 0, about a program that speaks with its launcher: it waits for the others; its progress."""
 WELCOME, RESTART, GO, OVER = "welcome", "restart", "go", "over"
-"""From launcher 0: where the job is; end the program; start it again; no more attempts in these containers."""
+"""From launcher 0: the attempt of the job; end the program; start it again; no more attempts in these containers."""
 MET, REFUSED, END = "met", "refused", "end"
-"""From launcher 0: all programs are there; why they will not be; which program was the first to end."""
+"""From launcher 0: all programs have joined; why they cannot; which program ended first."""
 BEAT, ASKED, BYE = "beat", "asked", "bye"
-"""Both ways: a sign of life; who was asked to stop; the last word of a launcher that ends in order."""
+"""Both ways: a sign of life; which process was asked to stop; the last message of a launcher that ends in order."""
 FAILED, LOST, STALLED = "failed", "lost", "stalled"
-"""Kinds of ends: with a cause of its own; without a word; without progress, as this process was the first to notice."""
+"""Kinds of ends: a failure with a cause of its own; a process disappeared; no progress, noticed first by this one."""
 
 Message = Tuple[str, Mapping[str, Any]]
 """A kind and its values."""
@@ -48,7 +48,7 @@ class End:
     """The cause in one line."""
     kind: str = FAILED
     is_lost: bool = False
-    """Whether its container went, and another one takes its place."""
+    """Whether its container is gone and is replaced by another one."""
 
     def __str__(self) -> str:
         if self.is_lost:
@@ -59,18 +59,18 @@ class End:
 
 @dataclass(frozen=True)
 class Standpoint:
-    """Where a launcher is, as it tells launcher 0, which may be a new one."""
+    """The state that a launcher reports to launcher 0, which may be a new one."""
 
     attempt: Optional[int]
-    """In which its program runs, or ran last; None: it is in a new container and has started none."""
+    """The one in which its program runs, or ran last; None: its container is new, and no program has started."""
     account: in_place.Account
-    """What it knows of the attempts that have ended."""
+    """Of the attempts that have ended."""
     lost_at: Optional[float] = None
     """Unix time at which it lost launcher 0."""
 
 
 def hello(process: DistributedProcess, at: Optional[Standpoint] = None, host: str = "") -> Message:
-    """Who speaks, and where it is; another job, incarnation or restart of the JobSet gets no answer."""
+    """The identity and state of the sender; another job, incarnation or restart of the JobSet gets no answer."""
     standpoint = {} if at is None else {"at": at.attempt, "account": at.account, "lost_at": at.lost_at}
     return HELLO, {
         **standpoint,
@@ -85,7 +85,7 @@ def hello(process: DistributedProcess, at: Optional[Standpoint] = None, host: st
 
 
 def another_release(name: str, version: int) -> str:
-    """Why the launcher of a process, by the process's name, cannot take part: it speaks another version."""
+    """Why the launcher of the process with this name cannot take part: its messages have another version."""
     return (
         f"the launcher of {name} is of another release (its messages have version {version}, those of process 0 have "
         f"version {VERSION}), so these do not understand each other: all pods of a job need one image"
@@ -99,19 +99,19 @@ def to_line(message: Message) -> bytes:
 
 
 def parse(line: bytes) -> Optional[Message]:
-    """The message in a line from the network; None where it is something else."""
+    """The message in a line from the network; None: the line is not a message."""
     try:
-        said = json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict) or len(said) != 1:
+    if not isinstance(found, dict) or len(found) != 1:
         return None
-    ((kind, values),) = said.items()
+    ((kind, values),) = found.items()
     return (kind, values) if isinstance(values, dict) else None
 
 
 def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
-    """The end that a launcher reports of its program; None where it is something else."""
+    """The end that a launcher reports of its program; None: the values are invalid."""
     code, line, kind = values.get("code"), values.get("line"), values.get("kind", FAILED)
     at = _time_in(values, "at")
     if type(code) is not int or at is None or not isinstance(line, str) or kind not in (FAILED, LOST, STALLED):
@@ -120,7 +120,7 @@ def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
 
 
 def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
-    """Where the launcher is that says hello; one of an earlier release runs its first attempt."""
+    """The state of the launcher that sent a hello; one of an earlier release is in its first attempt."""
     attempt = values.get("at", 0)
     return Standpoint(
         attempt=attempt if type(attempt) is int and 0 <= attempt <= MOST_ATTEMPTS else None if attempt is None else 0,
@@ -137,24 +137,24 @@ def _time_in(values: Mapping[str, Any], name: str) -> Optional[float]:
 
 
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:
-    """At most `limit` characters of a text, each of which an environment variable and a line can have."""
+    """At most `limit` characters of a text; those that a line or an environment variable cannot hold become blanks."""
     return "".join(each if each.isprintable() else " " for each in text[:limit])
 
 
 def values_of(end: End) -> Mapping[str, Any]:
     """What `end_in` reads."""
-    said: Dict[str, Any] = {"process": end.process, "code": end.code, "at": end.at, "line": end.line}
-    return said if end.kind == FAILED else {**said, "kind": end.kind}
+    values: Dict[str, Any] = {"process": end.process, "code": end.code, "at": end.at, "line": end.line}
+    return values if end.kind == FAILED else {**values, "kind": end.kind}
 
 
 def end_in(values: Mapping[str, Any]) -> Optional[End]:
-    """The end that launcher 0 takes for the cause; None where it names none."""
+    """The end that launcher 0 names as the cause; None: it names none."""
     end = values.get("end")
     process = end.get("process") if isinstance(end, dict) else None
     return parse_end(process, end) if type(process) is int and isinstance(end, dict) else None
 
 
 def attempt_in(values: Mapping[str, Any]) -> Optional[int]:
-    """The number of an attempt in place; None where there is none."""
+    """The number of an attempt in place; None: there is none."""
     attempt = values.get("attempt")
     return attempt if type(attempt) is int and attempt >= 0 else None

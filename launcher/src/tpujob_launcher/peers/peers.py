@@ -1,4 +1,4 @@
-"""The other launchers of a job, as the supervision of a program sees them: what launcher 0 and the others share."""
+"""The other launchers of a job, as the supervision of a program uses them: what launcher 0 and the others share."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS, UNSPOKEN_SECON
 logger = logging.getLogger(__name__)
 
 LEAST_HEARTBEAT_SECONDS, LONGEST_HEARTBEAT_SECONDS = 1.0, 86400.0
-"""What a program may ask for."""
+"""Limits of what a program may ask for."""
 SILENT = "{} gives no sign of life: it hangs, or its machine or network is gone; after {:.0f} s it counts as lost"
 STRAGGLER = "straggler"
-"""To the program of process 0: who is behind the others."""
+"""Message to the program of process 0: which processes are behind the others."""
 
 
 class Peers(ABC):
-    """The other launchers, and the program as far as it speaks. No call blocks for long; all are of one thread."""
+    """The other launchers, and the program if it speaks. No call blocks for long; call them from one thread."""
 
     def __init__(self, process: DistributedProcess, folder: Optional[Path]) -> None:
-        """Knows nobody yet. `folder`: an empty one, for the socket of the program."""
+        """Connects to no launcher yet. `folder`: an empty one, for the socket of the program."""
         self.replaces_pods = process.pods_before is not None
-        """Whether Kubernetes replaces a lost pod, and the others wait for it."""
+        """Whether Kubernetes replaces a lost pod while the others wait."""
         is_newcomer = bool(process.pods_before)
         self.standing = Standing(process.process_id, is_newcomer=is_newcomer)
         self.history = History(process.process_id)
@@ -42,22 +42,22 @@ class Peers(ABC):
         self.was_stopped = False
         """Whether this container was asked to stop."""
         self.has_finished = False
-        """Whether the program has ended with 0: it does not start again."""
+        """Whether the program has ended with 0, and does not start again."""
         self.is_of_trainer = False
-        """Whether the program is a trainer: it ends when a process is lost, and says so once it has started."""
+        """Whether the program is our trainer, which ends when a process is lost, and speaks once it has started."""
         self.welcomes = 0
-        """How often this launcher has come to a launcher 0."""
+        """How many launchers 0 have welcomed this launcher."""
         self.in_place = process.in_place
         """How often all may start again in these containers."""
         self.process = process
         self.program = ProgramLine(folder)
-        self._here: Optional[Dict[str, Any]] = None
-        """What the program of this attempt has said of itself; None: it does not speak, or not yet."""
-        self._told: Dict[str, Any] = {}
-        """What the program of this attempt was told, by kind."""
+        self._program_hello: Optional[Dict[str, Any]] = None
+        """What the program of this attempt reported about itself; None: it does not speak, or not yet."""
+        self._sent: Dict[str, Any] = {}
+        """Messages sent to the program of this attempt, by kind."""
         self._next_beat = 0.0
         self.is_silent = False
-        """Whether the program has spoken, and does so no longer."""
+        """Whether the program spoke before and has stopped."""
         self._selector = selectors.DefaultSelector()
         self._all = selectors.DefaultSelector()
         self._all.register(self._selector, selectors.EVENT_READ)
@@ -65,18 +65,18 @@ class Peers(ABC):
 
     @property
     def limit_seconds(self) -> float:
-        """Silence after which a launcher counts as lost: short where all start again in their containers."""
-        is_short = self._here is not None or self.in_place or self.is_of_trainer
+        """Silence after which a launcher counts as lost: shorter where all start again in their containers."""
+        is_short = self._program_hello is not None or self.in_place or self.is_of_trainer
         return self.heartbeat_seconds if is_short else UNSPOKEN_SECONDS
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Silence after which a program that speaks counts as lost, and several signs of life are missing."""
-        said = self._here.get("heartbeat_seconds") if self._here and self.standing.met else None
-        is_number = isinstance(said, (int, float)) and not isinstance(said, bool)
-        if not is_number or said is None or not 0 < said <= LONGEST_HEARTBEAT_SECONDS:
+        """Silence after which a program that speaks counts as lost: several signs of life are missing by then."""
+        asked = self._program_hello.get("heartbeat_seconds") if self._program_hello and self.standing.met else None
+        is_number = isinstance(asked, (int, float)) and not isinstance(asked, bool)
+        if not is_number or asked is None or not 0 < asked <= LONGEST_HEARTBEAT_SECONDS:
             return HEARTBEAT_SECONDS
-        return max(float(said), LEAST_HEARTBEAT_SECONDS)
+        return max(float(asked), LEAST_HEARTBEAT_SECONDS)
 
     def fileno(self) -> int:
         """For `select`: readable when there is something to do."""
@@ -84,14 +84,14 @@ class Peers(ABC):
 
     def fail(self, code: int, at: float, line: str, kind: str = FAILED) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
-        # A longer line than launcher 0 takes would cost the connection.
+        # Launcher 0 closes the connection on a longer line.
         end = {"code": code, "at": at, "line": printable(line, END_CHARACTERS // 2)}
         of_kind = {} if kind == FAILED else {"kind": kind}
-        self.say((messages.ENDED, {"attempt": self.standing.attempt, **end, **of_kind}))
+        self.report((messages.ENDED, {"attempt": self.standing.attempt, **end, **of_kind}))
 
     def was_asked(self, by: str) -> None:
-        """This container, or its program alone, was asked to stop, as by "SIGTERM"."""
-        self.mention((messages.ASKED, {"attempt": self.standing.attempt, "by": by}))
+        """This container, or its program alone, was asked to stop, for example by "SIGTERM"."""
+        self.report_if_connected((messages.ASKED, {"attempt": self.standing.attempt, "by": by}))
 
     def started(self, child: int) -> None:
         """The program runs, as this process."""
@@ -99,17 +99,17 @@ class Peers(ABC):
         self.start()
 
     def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
-        """Goes to launcher 0."""
+        """Connects to launcher 0."""
 
     def begin(self, attempt: int) -> None:
-        """The program of another attempt is about to start."""
+        """Called before the program of another attempt starts."""
         self.standing.begin(attempt)
-        self._here, self._told, self.is_silent = None, {}, False
-        self._next_beat = 0.0  # the others miss it after the time of a program that has not spoken yet
+        self._program_hello, self._sent, self.is_silent = None, {}, False
+        self._next_beat = 0.0  # due now: until the program speaks, the others apply the limit of one that does not
         self.program.begin()
 
     def step(self) -> None:
-        """Handles what has come, and what is due."""
+        """Handles received messages, and what is due."""
         self._step_connections()
         now = time.monotonic()
         for message in self.program.receive():
@@ -121,17 +121,17 @@ class Peers(ABC):
         self.tell_program()
 
     def seconds(self) -> Optional[float]:
-        """Until something is due; None: nothing is."""
+        """Time until something is due; None: nothing is."""
         return max(0.0, self._next_beat - time.monotonic())
 
     def tell_program(self) -> None:
-        """Tells the program what it does not know yet."""
+        """Sends the program the messages that it does not have yet."""
         standing = self.standing
-        if self._here is None:
+        if self._program_hello is None:
             return
-        if standing.met is not None and messages.MET not in self._told:
-            self.program.heard_at = time.monotonic()  # it was silent until now, as it should be
-            self._next_beat = 0.0  # from here on its heartbeat counts, which may be a short one
+        if standing.met is not None and messages.MET not in self._sent:
+            self.program.heard_at = time.monotonic()  # its silence so far was expected
+            self._next_beat = 0.0  # its heartbeat limit, which may be short, applies from here on
             self._send(messages.MET, {**standing.met, "hosts": self._hosts()})
         if standing.refused is not None:
             self._send(messages.REFUSED, standing.refused)
@@ -147,22 +147,22 @@ class Peers(ABC):
 
     @abstractmethod
     def _step_connections(self) -> None:
-        """Handles what has come from launchers, and what is due."""
+        """Handles messages of other launchers, and what is due."""
 
     @abstractmethod
-    def say(self, message: Message) -> None:
-        """Tells launcher 0; what it cannot hear ends the attempts in this container."""
+    def report(self, message: Message) -> None:
+        """Sends a message to launcher 0; no further attempt starts in this container if that fails."""
 
     @abstractmethod
-    def mention(self, message: Message) -> None:
-        """Tells launcher 0, if it hears."""
+    def report_if_connected(self, message: Message) -> None:
+        """Sends a message to launcher 0 if there is a connection."""
 
     def _beat(self, now: float) -> None:
-        """Gives a sign of life. `now` is monotonic."""
-        self.mention((messages.BEAT, {}))
+        """Sends a sign of life. `now` is monotonic."""
+        self.report_if_connected((messages.BEAT, {}))
 
     def _hosts(self) -> List[str]:
-        """The hosts of all processes, where this launcher knows them; else none."""
+        """The hosts of all processes if this launcher knows them; otherwise empty."""
         return []
 
     def close(self) -> None:
@@ -171,19 +171,19 @@ class Peers(ABC):
         self._all.close()
 
     def _send(self, kind: str, values: Any) -> None:
-        if kind not in self._told:
-            self._told[kind] = values
+        if kind not in self._sent:
+            self._sent[kind] = values
             self.program.send((kind, values))
 
     def _hear_program(self, kind: str, values: Any) -> None:
         attempt = {"attempt": self.standing.attempt}
         if kind == messages.HELLO:
-            self._here = {"heartbeat_seconds": values.get("heartbeat_seconds")}
-            self._here.update({name: values.get(name) for name in ("configuration", "versions")})
-            self._told = {}
-            self.mention((messages.HERE, {**attempt, **self._here}))
+            self._program_hello = {"heartbeat_seconds": values.get("heartbeat_seconds")}
+            self._program_hello.update({name: values.get(name) for name in ("configuration", "versions")})
+            self._sent = {}
+            self.report_if_connected((messages.HERE, {**attempt, **self._program_hello}))
         elif kind == messages.STATE:
-            self.mention((messages.STATE, {**attempt, "state": values}))
+            self.report_if_connected((messages.STATE, {**attempt, "state": values}))
         elif kind == messages.ASKED:
             self.was_asked(str(values.get("by", ""))[:40])
         elif kind == FAILED:
@@ -193,9 +193,9 @@ class Peers(ABC):
                 self.fail(code, time.time(), line, how)
 
     def _notice_silence(self, now: float) -> None:
-        """A program that speaks and falls silent is frozen, or one thread keeps all others from running."""
+        """Reports a program that spoke and is silent now: it is frozen, or one thread keeps all others from running."""
         silent = now - self.program.heard_at
-        speaks = self.program.speaks and messages.MET in self._told
+        speaks = self.program.speaks and messages.MET in self._sent
         if speaks and not self.is_silent and silent > self.heartbeat_seconds:
             self.is_silent = True
             self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)

@@ -1,10 +1,10 @@
-"""The local socket on which a program, such as the trainer, says that it is there and how far it has come.
+"""The local socket on which a program, such as the trainer, reports its start and progress to its launcher.
 
-A program that connects says `hello` first, then lines as they are in `messages`; any other program is watched from
-outside alone. What cannot be read is dropped, for a program may be of another release than its launcher.
+A program that connects sends `hello` first, then messages as in `messages`; any other program is only watched from
+outside. A line that cannot be read is dropped, since program and launcher may be of different releases.
 
-One process speaks: the first that connects, as long as it is there, or the one that the launcher itself has started. A
-script may start its program again; what a program starts, such as the workers that load its data, says nothing for it.
+One process speaks for the program: the first that connects, as long as it lives, or the one that the launcher itself
+started. A script may start its program again; processes that a program starts, such as data workers, are not heard.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SEND_SECONDS = 2.0
 
 
 class ProgramLine:
-    """The socket and, once the program has said hello, the connection."""
+    """The socket and, once the program has connected, the connection."""
 
     def __init__(self, folder: Optional[Path]) -> None:
-        """Listens in an empty folder; without one, or where it can have no socket, no program speaks."""
+        """Listens in an empty folder; without one, or if it cannot hold a socket, no program speaks."""
         self.variables: Dict[str, str] = {}
-        """How the program finds it."""
+        """Environment variables by which the program finds the socket."""
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.setblocking(False)
@@ -44,16 +44,16 @@ class ProgramLine:
             self._listen(str(folder / "peers"))
         self._sock: Optional[socket.socket] = None
         self._pid: Optional[int] = None
-        """Whose connection it is; None where the system does not tell."""
+        """The process at the other end; None: the system does not report it."""
         self._received = b""
         self.child: Optional[int] = None
         """The process that the launcher has started."""
         self.hello: Optional[Mapping[str, Any]] = None
-        """What the program has said of itself; None: none speaks."""
+        """What the program reported about itself; None: no program speaks."""
         self.heard_at = 0.0
-        """Monotonic: when it last spoke."""
+        """Monotonic: when it last sent something."""
         self.has_left = False
-        """Whether it has said goodbye."""
+        """Whether it has sent its goodbye."""
 
     def close(self) -> None:
         """Closes everything."""
@@ -62,7 +62,7 @@ class ProgramLine:
         self._selector.close()
 
     def begin(self) -> None:
-        """Another program is about to start."""
+        """Called before another program starts."""
         self._drop()
         self.child = None
         self.hello = None
@@ -74,11 +74,11 @@ class ProgramLine:
 
     @property
     def speaks(self) -> bool:
-        """Whether a program has connected, and goes on."""
+        """Whether a program is connected and has not left."""
         return self._sock is not None and self.hello is not None and not self.has_left
 
     def receive(self) -> List[Message]:
-        """What the program has said since the last call, without its hello."""
+        """The messages of the program since the last call."""
         found: List[Message] = []
         for key, _ in self._selector.select(0):
             if key.fileobj is self._listener:
@@ -88,7 +88,7 @@ class ProgramLine:
         return found
 
     def send(self, message: Message) -> None:
-        """Tells the program, if one listens."""
+        """Sends a message to the program if one is connected."""
         if self._sock is None:
             return
         try:
@@ -111,7 +111,7 @@ class ProgramLine:
             self.variables = {environment.PEERS_SOCKET: address}
 
     def _accept(self) -> List[Message]:
-        """Takes a connection, or refuses it; what the process has still said that spoke before."""
+        """Accepts or refuses a connection; returns the last messages of the connection that it replaces."""
         try:
             sock, _ = self._listener.accept()
         except OSError:
@@ -133,7 +133,8 @@ class ProgramLine:
     def _read(self, sock: socket.socket) -> List[Message]:
         heard = b""
         try:
-            heard = sock.recv(LIMIT_BYTES)  # once: who never stops speaking would keep its launcher from all else
+            # Once: a program that never stops sending would keep its launcher from all other work.
+            heard = sock.recv(LIMIT_BYTES)
             is_closed = not heard
         except BlockingIOError:
             is_closed = False
@@ -161,7 +162,7 @@ class ProgramLine:
 
 
 def _pid_of(sock: socket.socket) -> Optional[int]:
-    """The process at the other end; None where the system does not tell."""
+    """The process at the other end; None: the system does not report it."""
     if not hasattr(socket, "SO_PEERCRED"):  # not on macOS
         return None
     pid: int = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]

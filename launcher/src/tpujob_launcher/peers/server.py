@@ -1,4 +1,4 @@
-"""Launcher 0: hears all launchers of the job, and tells all what it decides."""
+"""Launcher 0: receives the messages of all launchers of the job, and sends its decisions to all."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tpujob_launcher.peers.watch import CONFIGURATION_ERROR, Watch
 logger = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 2.0
-"""For the others to read the last words, at the end."""
+"""Time for the others to read the last messages, at the end."""
 MANY, PAUSE_SECONDS = 64, 0.05
-"""Above so many launchers, what they say within that time is heard in one turn."""
+"""With more launchers than this, the messages of that time are handled together."""
 LOG_SECONDS = 1.0
 HOST_CHARACTERS = 253
 """Of a DNS name."""
 
 
 class Server(Peers, LineServer):
-    """All launchers of a job, seen from launcher 0."""
+    """All launchers of a job, as launcher 0 sees them."""
 
     def __init__(self, process: DistributedProcess, port: int, folder: Optional[Path] = None) -> None:
-        """Listens.
+        """Listens on the port.
 
         Raises:
-            OSError: The port cannot be had.
-            TooFewFiles: There are more launchers than this process may have connections.
+            OSError: It cannot listen on the port.
+            TooFewFiles: The job has more launchers than this process may have connections.
         """
         open_files.allow(process.num_processes, each=1)
         listener = ports.listener(ports.bind_host(process.coordinator.rpartition(":")[0]), port)
@@ -51,73 +51,73 @@ class Server(Peers, LineServer):
             wait_seconds=process.startup_seconds if self.replaces_pods else None,
             is_newcomer=bool(process.pods_before),
         )
-        self._said: Optional[Message] = None
+        self._last_decision: Optional[Message] = None
         """The last decision."""
         self._expected_hello = {name: value for name, value in messages.hello(process)[1].items() if name != "process"}
         self._names = [""] * process.num_processes
-        """The host of each process, as far as it is known."""
+        """The host of each process; empty while it is not known."""
         self._names[0] = socket.gethostname()
         self._beating: Set[int] = set()
-        """Whose launchers give signs of life."""
+        """Processes whose launchers send signs of life."""
         self._watch = self._watch_of(0)
         self._logged = (-1, 0.0)
         self._warned: Set[str] = set()
-        """Why connections were dropped, as far as that is logged."""
+        """Reasons for dropped connections that have been logged."""
         self._of_another_release: Set[int] = set()
-        """Whose launchers speak another version."""
+        """Processes whose launchers use another version of the messages."""
 
     def close(self) -> None:
-        """Says goodbye, and closes all connections."""
+        """Sends a goodbye, and closes all connections."""
         self.send_all(messages.to_line((messages.BYE, {})))
         self.deliver(DELIVERY_SECONDS)
         LineServer.close(self)
         Peers.close(self)
 
     def seconds(self) -> Optional[float]:
-        """Until something is due."""
+        """Time until something is due."""
         now = time.monotonic()
         due = (self._decisions.seconds(now), self._watch.seconds(now), Peers.seconds(self))
         return min(each for each in due if each is not None)
 
     def _step_connections(self) -> None:
-        """Handles what has come, and what is due."""
+        """Handles received messages, and what is due."""
         self.poll(0)
         now = time.monotonic()
         self._say_who_is_here(now)
         for name in self._watch.silent(now):
             logger.warning("%s", SILENT.format(name, self.limit_seconds))
         found = self._watch.look(now, time.time())
-        self._tell(found)
+        self._announce(found)
         for process in self._watch.given_up():
             if self.replaces_pods and process in self.members:
-                self.drop(self.members[process])  # from here on it is a pod that is gone, and the others wait for one
+                self.drop(self.members[process])  # now its pod counts as gone, and the others wait for the next one
         for end in filter(None, [messages.end_in(values) for kind, values in found if kind == messages.END]):
             if self.replaces_pods:
-                self._tell(self._decisions.lost(end.process, now, end.at))
+                self._announce(self._decisions.lost(end.process, now, end.at))
             else:
-                self._tell(self._decisions.ended(end, self._watch.attempt, now))
-        self._tell(self._decisions.look(now))
+                self._announce(self._decisions.ended(end, self._watch.attempt, now))
+        self._announce(self._decisions.look(now))
         if (finished := self._decisions.early_finish(now)) is not None:
             words = "process %d finished %.0f s ago, and others go on; if they wait for it, they wait forever"
             logger.warning(words, finished, FINISHED_SECONDS)
         if len(self.members) > MANY and self._decisions.seconds(now) is None:
-            # What comes within that time is heard in one turn: turns would cost more than what they hear.
+            # Handles the messages of that time together: a turn for each would cost more than the messages.
             time.sleep(PAUSE_SECONDS)
 
-    def say(self, message: Message) -> None:
-        """What happens to this launcher's own program."""
-        self._hear(0, message)
+    def report(self, message: Message) -> None:
+        """Handles a message about this launcher's own program."""
+        self._handle(0, message)
 
-    mention = say
+    report_if_connected = report
 
     def _beat(self, now: float) -> None:
-        """Gives all others a sign of life, and the own program the name of who is behind."""
+        """Sends all others a sign of life, and the own program the processes that are behind."""
         self._watch.heartbeat_seconds, self._watch.limit_seconds = self.heartbeat_seconds, self.limit_seconds
         self.send_all(messages.to_line((messages.BEAT, {})))
         if self.program.speaks:
             message = self._watch.stragglers(now)
-            if message != self._told.get(STRAGGLER, ""):
-                self._told[STRAGGLER] = message
+            if message != self._sent.get(STRAGGLER, ""):
+                self._sent[STRAGGLER] = message
                 self.program.send((STRAGGLER, {"message": message}))
 
     def _hosts(self) -> List[str]:
@@ -135,7 +135,7 @@ class Server(Peers, LineServer):
         return watch
 
     def _expect_other_images(self, watch: Watch) -> None:
-        """In place of a lost pod there may be one with a newer image; where all pods are made anew, all have that."""
+        """The replacement of a lost pod may have a newer image, which all have once all pods are replaced."""
         watch.is_difference_final = not self.replaces_pods
 
     def _say_who_is_here(self, now: float) -> None:
@@ -146,7 +146,7 @@ class Server(Peers, LineServer):
         logger.info("Waiting for processes: %d of %d are here", here, self.process.num_processes)
 
     def hear(self, line: Line, text: bytes) -> Optional[str]:
-        """A hello first, then what happens to the program of that launcher."""
+        """Handles a line of a connection: a hello first, then messages about the program of that launcher."""
         message = messages.parse(text)
         if message is not None and line.member is None and self._is_of_another_release(message):
             self._turn_away(line, message[1])
@@ -154,17 +154,17 @@ class Server(Peers, LineServer):
         return None if message is not None and self._take(line, message) else "no message of a launcher of this job"
 
     def gone(self, line: Line, why: str) -> None:
-        """A launcher is lost, or a stranger has gone, which is logged once for each reason."""
+        """Handles the loss of a launcher, or of an unknown client, which is logged once for each reason."""
         if why and why not in self._warned:
             self._warned.add(why)
             logger.warning("dropped a connection on the launcher's port: %s", why)
         if line.member is not None:
-            if not line.is_silent:  # else it has the rest of its heartbeat to be back
+            if not line.is_silent:  # otherwise it has the rest of its heartbeat limit to return
                 self._watch.gone(line.member, time.monotonic())
-            self._tell(self._decisions.gone(line.member, time.monotonic(), time.time()))
+            self._announce(self._decisions.gone(line.member, time.monotonic(), time.time()))
 
     def _other_than_expected(self, message: Message) -> Optional[Set[str]]:
-        """The names of what a hello says otherwise than one of this job; None where it is none of a process of it."""
+        """The fields in which a hello differs from this job's; None: it is not the hello of one of its processes."""
         kind, values = message
         number = values.get("process")
         if kind != messages.HELLO or type(number) is not int or not 0 < number < self.process.num_processes:
@@ -176,7 +176,10 @@ class Server(Peers, LineServer):
         return type(version) is int and self._other_than_expected(message) == {"version"}
 
     def _turn_away(self, line: Line, values: Mapping[str, Any]) -> None:
-        """Tells a launcher, and all programs, that it speaks another version; who starts again does not wait for it."""
+        """Refuses a launcher with another version of the messages, and reports that to all programs.
+
+        Between two attempts there is no further one, since it cannot take part.
+        """
         if "at" in values and values["at"] is None:
             self._expect_other_images(self._watch)
         number, host = values["process"], messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
@@ -184,29 +187,29 @@ class Server(Peers, LineServer):
         if number not in self._of_another_release:
             self._of_another_release.add(number)
             logger.warning("%s", words)
-            self._tell(self._watch.refuse(words))
+            self._announce(self._watch.refuse(words))
         if self.replaces_pods and not self._decisions.is_running:
-            self._tell(self._decisions.close(words))
+            self._announce(self._decisions.close(words))
         attempt = messages.attempt_in({"attempt": values.get("at", 0)}) or 0
-        said = messages.REFUSED, {"attempt": attempt, "error": CONFIGURATION_ERROR, "message": words}
-        self.send(line, messages.to_line(said) + messages.to_line((messages.OVER, {"reason": words})))
+        refused = messages.REFUSED, {"attempt": attempt, "error": CONFIGURATION_ERROR, "message": words}
+        self.send(line, messages.to_line(refused) + messages.to_line((messages.OVER, {"reason": words})))
 
     def _take(self, line: Line, message: Message) -> bool:
-        """Whether the message is one that may come on this line."""
+        """Handles a message; False: it may not come on this line."""
         _, values = message
         if line.member is not None:
-            return self._hear(line.member, message)
+            return self._handle(line.member, message)
         if self._other_than_expected(message) != set():
             return False
         number = values["process"]
-        self.identify(line, number)  # the launcher of a new container takes the place of the old one's
+        self.identify(line, number)  # the launcher of a new container replaces the earlier one
         self._names[number] = messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
-        # One of an earlier release names no host, and gives no sign of life.
+        # A launcher of an earlier release sends no host and no signs of life.
         (self._beating.add if "host" in values else self._beating.discard)(number)
         self._heard(number, time.monotonic())
         at = messages.parse_standpoint(values)
         self.history.take(at.account)
-        if at.attempt is None:  # it may join the first attempt, if the pod before it was lost before it connected
+        if at.attempt is None:  # if the pod before it never connected, it joins the first attempt
             self._expect_other_images(self._watch)
         decided = self._decisions.arrived(
             number, time.monotonic(), at=at.attempt, lost_at=time.time() if at.lost_at is None else at.lost_at
@@ -216,15 +219,15 @@ class Server(Peers, LineServer):
             welcome = messages.to_line(self._welcome())
             for one in list(self.members.values()) if is_named else [line]:
                 self.send(one, welcome)
-        if not decided and self._said is not None and self._said[0] == messages.OVER:
-            self.send(line, messages.to_line(self._said))
-        for each in self._watch.said:
+        if not decided and self._last_decision is not None and self._last_decision[0] == messages.OVER:
+            self.send(line, messages.to_line(self._last_decision))
+        for each in self._watch.announcements:
             self.send(line, messages.to_line(each))
-        self._tell(decided)
+        self._announce(decided)
         return True
 
     def _name_containers(self) -> bool:
-        """Names them after this launcher's pod, once nobody has come that knows an earlier one; whether it has."""
+        """Names the containers after this launcher's pod if no launcher knows an earlier name; whether it did."""
         if self._decisions.knows_nothing or "lead" in self.history.account:
             return False
         self.history.lead(self.process.pod)
@@ -239,7 +242,7 @@ class Server(Peers, LineServer):
         if process in self._beating:
             self._watch.heard(process, now)
 
-    def _hear(self, process: int, message: Message) -> bool:
+    def _handle(self, process: int, message: Message) -> bool:
         kind, values = message
         now = time.monotonic()
         attempt = messages.attempt_in(values)
@@ -250,50 +253,50 @@ class Server(Peers, LineServer):
             return True
         if kind in (messages.STATE, messages.HERE, messages.ASKED):
             if attempt == self._watch.attempt:
-                self._hear_of_program(process, message, now)
+                self._handle_of_program(process, message, now)
             return attempt is not None
         if kind == messages.FINISHED:
             self._watch.signed_off(process)
-            self._tell(self._decisions.finished(process, now))
+            self._announce(self._decisions.finished(process, now))
         elif kind == messages.STOPPING:
             self._watch.signed_off(process)
             at = values.get("at")
-            self._tell(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
+            self._announce(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
         elif kind == messages.READY and attempt is not None:
-            self._tell(self._decisions.ready(process, attempt, now))
+            self._announce(self._decisions.ready(process, attempt, now))
         elif kind == messages.ENDED and attempt is not None:
             end = messages.parse_end(process, values)
             if end is None:
                 return False
             if attempt == self._watch.attempt:
-                self._tell(self._watch.ended(end, now))
-            self._tell(self._decisions.ended(end, attempt, now))
+                self._announce(self._watch.ended(end, now))
+            self._announce(self._decisions.ended(end, attempt, now))
         else:
             return False
         return True
 
-    def _hear_of_program(self, process: int, message: Message, now: float) -> None:
+    def _handle_of_program(self, process: int, message: Message, now: float) -> None:
         kind, values = message
         if kind == messages.STATE and isinstance(values.get("state"), dict):
             self._watch.progressed(process, values["state"], now)
         elif kind == messages.HERE:
-            said = self._watch.came(process, values, now, secrets.token_hex(4))
-            self._tell(said)
-            differ = [values for kind, values in said if kind == messages.REFUSED]
+            joined = self._watch.joined(process, values, now, secrets.token_hex(4))
+            self._announce(joined)
+            differ = [values for kind, values in joined if kind == messages.REFUSED]
             if differ and not self._watch.is_difference_final:
-                self._tell(self._decisions.close(str(differ[0]["message"])))
+                self._announce(self._decisions.close(str(differ[0]["message"])))
         elif kind == messages.ASKED:
-            said = self._watch.was_asked(process, messages.printable(str(values.get("by", ""))))
-            if said:
+            asked = self._watch.was_asked(process, messages.printable(str(values.get("by", ""))))
+            if asked:
                 logger.info("asked to stop: %s", self._watch.asked)
-            self._tell(said)
+            self._announce(asked)
 
-    def _tell(self, decided: List[Message]) -> None:
+    def _announce(self, decided: List[Message]) -> None:
         for message in decided:
             if message[0] in (messages.RESTART, messages.OVER):
-                self._said = message
+                self._last_decision = message
             if message[0] == messages.GO:
-                self._said = message
+                self._last_decision = message
                 self._watch = self._watch_of(self._decisions.attempt)
                 for member in self.members:
                     self._heard(member, time.monotonic())

@@ -1,4 +1,4 @@
-"""What launcher 0 has said, as each launcher knows it. Pure."""
+"""The messages of launcher 0 as state, kept by each launcher. Pure."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ from tpujob_launcher.peers.verdict import after
 
 
 class Standing:
-    """Of one launcher; changes by the messages of launcher 0 alone."""
+    """State of one launcher; only messages of launcher 0 change it."""
 
     def __init__(self, process: int = 0, *, is_newcomer: bool = False) -> None:
-        """The first attempt runs; of a newcomer, in a replaced pod, none does until launcher 0 has said which."""
+        """Starts in the first attempt; a newcomer, in a replaced pod, in none until launcher 0 names one."""
         self._process = process
         first = -1 if is_newcomer else 0
         self.attempt = first
-        """Which attempt in this container this launcher's program is in; -1: none has started."""
+        """The attempt that this launcher's program is in; -1: none has started."""
         self.announced = first
-        """The attempt that is to come, or the running one."""
+        """The attempt that follows, or the running one."""
         self.allowed = first
         """The attempt that may start, or the running one."""
         self.cause = ""
         """Why the last attempt ended."""
         self.end: Optional[End] = None
-        """Which end that was; None: launcher 0 did not say."""
+        """The end of the last attempt; None: launcher 0 did not name it."""
         self.over: Optional[str] = None
-        """Why there is no further attempt in this container."""
+        """Why no further attempt starts in this container."""
 
         self._forget()
 
     def _forget(self) -> None:
         self.first: Optional[End] = None
-        """The end by which the attempt is over, as far as launcher 0 knows."""
+        """The first end of the attempt, which ended it, as far as launcher 0 knows."""
         self.first_host = ""
-        """Whose it was; empty where that is not known."""
+        """The host of that process; empty where it is not known."""
         self.asked = ""
-        """Who was asked to stop first; empty: nobody, as far as is known."""
+        """Which process was asked to stop first; empty: none is known."""
         self.met: Optional[Mapping[str, Any]] = None
-        """What all programs go on with, once they are there."""
+        """What launcher 0 sent once all programs had joined."""
         self.refused: Optional[Mapping[str, Any]] = None
-        """Why they do not."""
+        """Why they cannot join."""
 
     @property
     def has_to_end(self) -> bool:
-        """Whether the running program has to end, since another process failed."""
+        """Whether the running program has to end because another process failed."""
         first = self.first
-        is_own = first is not None and first.process == self._process and first.kind == FAILED  # which it has named
+        # A failure of its own program, which this launcher reported.
+        is_own = first is not None and first.process == self._process and first.kind == FAILED
         return self.announced > self.attempt or (first is not None and not is_own)
 
     @property
     def following(self) -> Optional[Tuple[int, str]]:
-        """Exit code and message of this launcher's program, should it end because of another one."""
+        """Exit code and message of this launcher's program if it ends because of another one."""
         if self.first is None and self.asked and self.announced > self.attempt:
             return ExitCode.STOPPED, f"asked to stop ({self.asked})"
         if self.first is None or (self.first.process == self._process and self.first.kind != STALLED):
@@ -61,7 +62,7 @@ class Standing:
         return after(self.first, self.first_host, self.asked)
 
     def take(self, message: Message) -> None:
-        """What launcher 0 says; what is none of its messages is dropped."""
+        """Applies a message of launcher 0; drops anything else."""
         kind, values = message
         attempt = attempt_in(values)
         if kind == messages.OVER:
@@ -80,7 +81,7 @@ class Standing:
             self._take_of_attempt(kind, values)
 
     def _allow(self, attempt: int) -> None:
-        """From here on what is said of that attempt counts: it may be over before the program here has started."""
+        """Applies messages about that attempt from here on: it may end before the program here has started."""
         if attempt > self.allowed:
             self.allowed = attempt
             self._forget()
@@ -98,6 +99,6 @@ class Standing:
             self.refused = self.refused or values
 
     def begin(self, attempt: int) -> None:
-        """The program of an attempt is about to start."""
+        """Called before the program of an attempt starts."""
         self._allow(attempt)
         self.attempt = attempt

@@ -1,6 +1,6 @@
-"""Who ended an attempt, and what each process says about it. Pure.
+"""Which process ended an attempt, and the exit code and message of every other one. Pure.
 
-Launcher 0 decides while it lives: it has the progress of every process, and hears of every end.
+Launcher 0 decides: it has the progress of every process, and receives every end.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
 
 ENDING = ("failed", "stopping", "finished")
-"""Phases in which processes do not go on together."""
+"""Phases in which processes no longer take steps together."""
 
 Name = Callable[[int], str]
-"""A process as people look for it."""
+"""Names a process by its number and host."""
 
 
 def lost(processes: Collection[int], name: Name, at: float, *, silent_seconds: float = 0.0) -> End:
-    """The end of processes that went without a word.
+    """The end of processes that disappeared without reporting one.
 
     Args:
         processes: At least one.
-        name: A process as people look for it.
+        name: Names a process.
         at: Unix time.
-        silent_seconds: How long nothing was heard of them; 0 where the connection broke.
+        silent_seconds: How long nothing came from them; 0 where the connection broke.
     """
     first, *rest = sorted(processes)
     seen = f"silent for {silent_seconds:.0f} s" if silent_seconds else "its connection broke"
@@ -41,7 +41,7 @@ def lost(processes: Collection[int], name: Name, at: float, *, silent_seconds: f
 
 
 def stragglers(states: Mapping[int, ProgressState], name: Name) -> str:
-    """Everybody who is behind the others, and where: who has gone less far, else who is not waiting for anybody.
+    """The processes behind the others, with their progress: the least advanced, else those that wait for no peer.
 
     Empty when none stands out.
     """
@@ -55,7 +55,7 @@ def stragglers(states: Mapping[int, ProgressState], name: Name) -> str:
 
 
 def stalled(end: End, states: Mapping[int, ProgressState], name: Name) -> End:
-    """The stall with everybody who is behind the others."""
+    """The stall, with the processes that are behind the others in its line."""
     behind = stragglers(states, name) if states else ""
     if behind:
         who = f"behind the others: {behind}"
@@ -69,19 +69,19 @@ def stalled(end: End, states: Mapping[int, ProgressState], name: Name) -> End:
 def after(end: End, host: str, asked: str) -> Tuple[int, str]:
     """Exit code and message of a process that ends because of an end elsewhere.
 
-    A code that decides about the next try is everybody's, whichever pod is looked at first; else this is a lost peer.
+    A code that decides about the next attempt is passed on to all, so that any pod shows it; other codes become 1.
 
     Args:
         end: The first.
         host: Its host; may be empty.
-        asked: Which process was asked to stop; empty: none, as far as is known.
+        asked: Which process was asked to stop; empty: none is known.
     """
     name = process_name(end.process, host)
     if end.kind == STALLED:
         return ExitCode.STALLED, end.line
     if end.kind == LOST:
         message = f"lost {name}: {end.line}"
-        # It may well have been killed at the end of its grace period: nothing that a retry is charged for.
+        # It was probably killed at the end of its grace period, which is no charged retry.
         return (ExitCode.STOPPED, f"asked to stop ({asked}), and {message}") if asked else (1, message)
     code = end.code if end.code in (*FATAL, ExitCode.STOPPED) else 1
     why = end.line or f"exit code {describe(end.code)}"
@@ -100,7 +100,7 @@ def missing(positions: Sequence[str], here: Collection[int], limit_seconds: floa
 
 @dataclass(frozen=True)
 class Program:
-    """What a program says about itself."""
+    """What a program reports about itself."""
 
     process: int
     host: str
@@ -110,7 +110,7 @@ class Program:
 
 
 def disagreement(one: Program, own: Program) -> str:
-    """The sentence that names what `one` runs otherwise than process 0; empty where it runs the same."""
+    """A sentence with the differences between what `one` and process 0 run; empty: there are none."""
     pair = f"process {one.process} on host {one.host} and process {own.process} on host {own.host}"
     if one.configuration != own.configuration:
         return (

@@ -1,9 +1,9 @@
-"""What launcher 0 knows of the programs of one attempt, and what it tells all of them. Pure.
+"""State of the programs of one attempt in launcher 0, and the messages to all that follow from it. Pure.
 
-- Programs that speak with their launchers start together or not at all: who is missing, or runs something else, is
-  named to all.
-- The first end is everybody's. A connection that breaks without a word, or is silent for the heartbeat, is one, too.
-- No turn looks at all processes, for there may be ten thousand.
+- Programs that speak with their launchers start together or not at all: a process that is missing, or runs something
+  else, is named to all.
+- The first end ends all. A connection that breaks, or is silent for longer than the heartbeat, is an end, too.
+- No call looks at all processes, since there may be ten thousand.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from tpujob_launcher.peers.verdict import ENDING, Program
 BEATS = 5
 """Signs of life within one heartbeat limit."""
 HEARTBEAT_SECONDS = 30.0
-"""Silence after which a launcher counts as lost where its program has said no other limit; none is named before."""
+"""Silence after which a launcher counts as lost, unless its program states another limit; none is named before."""
 UNSPOKEN_SECONDS = 120.0
-"""The same for a program that does not speak, and cannot say how long a cut of the network it survives: JAX goes on
-after one of 100 s, its own limit."""
+"""The same for a program that does not speak, and cannot state how long a network outage it survives: JAX survives
+up to 100 s."""
 STRAGGLER_BEATS = 2
-"""Without progress on process 0: within the second of them all others have reported their steps."""
+"""Without progress on process 0: by the second of them all others have reported their steps."""
 CONFIGURATION_ERROR, TRAINER_ERROR = "ConfigurationError", "TrainerError"
-"""The trainer's errors for processes that do not run the same thing, where all pods are of one start and where not."""
+"""The trainer's errors for processes that run different things: of pods that started together, and of others."""
 BACK_SECONDS = 3.0
-"""For a launcher whose connection broke to come again: it tries once a second."""
+"""Time for a launcher whose connection broke to reconnect: it tries once a second."""
 
 
 def named_after_seconds(heartbeat_seconds: float) -> float:
-    """Silence after which a launcher is named: with a long heartbeat, one that lives says nothing for minutes."""
+    """Silence after which a launcher is named: with a long heartbeat, a healthy one sends nothing for minutes."""
     return max(HEARTBEAT_SECONDS, 2 * heartbeat_seconds / BEATS)
 
 
 class Watch:
-    """Of one attempt in these containers. `now` is monotonic, `at` Unix time, both in seconds."""
+    """State of one attempt in these containers. `now` is monotonic, `at` Unix time, both in seconds."""
 
     def __init__(self, attempt: int, hosts: Sequence[str], positions: Sequence[str], startup_seconds: float) -> None:
-        """Knows nothing of the programs yet.
+        """Starts without any program.
 
         Args:
-            attempt: Which one it is.
-            hosts: The host of each process, shared with the caller, who fills it; "" where it is not known yet.
-            positions: Where each process should be, in words.
+            attempt: Its number.
+            hosts: The host of each process; the caller keeps the list and fills it in; "" while a host is not known.
+            positions: Slice and host of each process, as text.
             startup_seconds: How long programs wait for one another.
         """
         self.attempt = attempt
         self.heartbeat_seconds = self.limit_seconds = HEARTBEAT_SECONDS
-        """Between the signs of life of programs that speak; silence after which a launcher counts as lost."""
+        """Heartbeat limit of programs that speak; silence after which a launcher counts as lost."""
         self.end: Optional[End] = None
-        """The first, as far as is known."""
+        """The first end that is known."""
         self.asked = ""
-        """Who was asked to stop first, as in "SIGTERM at process 1 on host h"."""
+        """Which process was asked to stop first, as in "SIGTERM at process 1 on host h"."""
         self.has_met = False
         self.is_difference_final = True
-        """Whether programs that do not run the same thing would not do so in new pods either."""
+        """Whether programs that run different things would do so in new pods, too."""
         self._hosts = hosts
         self._positions = positions
         self._startup_seconds = startup_seconds
@@ -70,42 +70,49 @@ class Watch:
         self._is_refused = False
         self._ends: Dict[int, End] = {}
         self._done: Set[int] = set()
-        """Who ended in order, or was lost with others: no further word counts."""
-        self._said: List[Message] = []
+        """Processes that ended in order, or were lost with others: no further message of them counts."""
+        self._announced: List[Message] = []
         self._states: Dict[int, ProgressState] = {}
         self._beat_at: Dict[int, float] = {}
         self._heard_at: Dict[int, float] = {}
-        """Of those that are neither gone nor silent; in order, who was heard longest ago first."""
+        """Of launchers that are neither gone nor lost by silence; ordered, the longest silent first."""
         self._named: Set[int] = set()
-        """Of those that are silent, who has been named."""
+        """Silent processes that have been named."""
         self._given_up: List[int] = []
-        """Of those that were silent, whom the caller has not been told to drop."""
+        """Processes lost by silence that `given_up` has not returned yet."""
         self._broken: Dict[int, float] = {}
-        """When their connections broke; in order."""
+        """When connections broke; ordered."""
 
     @property
-    def said(self) -> List[Message]:
-        """What a launcher has to know that has not heard it."""
-        return list({message[0]: message for message in self._said}.values())
+    def announcements(self) -> List[Message]:
+        """The last message of each kind, for a launcher that connects later."""
+        return list({message[0]: message for message in self._announced}.values())
 
     @property
     def here(self) -> int:
-        """How many programs have come."""
+        """How many programs have joined."""
         return len(self._here)
 
     def name(self, process: int) -> str:
-        """A process as people look for it."""
+        """A process by its number and host."""
         return process_name(process, self._hosts[process] if 0 <= process < len(self._hosts) else "")
 
     def heard(self, process: int, now: float) -> None:
-        """Something has come from a launcher."""
+        """A launcher has sent something."""
         self._heard_at.pop(process, None)
         self._heard_at[process] = now
         self._named.discard(process)
         self._broken.pop(process, None)
 
-    def came(self, process: int, values: Mapping[str, Any], now: float, nonce: str) -> List[Message]:
-        """A program waits for the others, and says this about itself; a nonce, should it be the last to come."""
+    def joined(self, process: int, values: Mapping[str, Any], now: float, nonce: str) -> List[Message]:
+        """A program waits for the others.
+
+        Args:
+            process: Its process.
+            values: What it reports about itself.
+            now: Monotonic.
+            nonce: Sent to all if this program is the last to join.
+        """
         versions = values.get("versions")
         self._here[process] = Program(
             process,
@@ -125,19 +132,19 @@ class Watch:
         if len(self._here) < len(self._positions):
             return []
         self.has_met = True
-        # From here on the heartbeat of the programs counts, and until now signs of life came by a longer one.
+        # From here on the heartbeat limit of the programs applies; so far signs of life came at a longer interval.
         self._heard_at = dict.fromkeys(self._heard_at, now)
         self._deadline = None
-        return self._say(MET, {"nonce": nonce, "lead": self._hosts[0]})
+        return self._announce(MET, {"nonce": nonce, "lead": self._hosts[0]})
 
     def refuse(self, words: str) -> List[Message]:
-        """A process that cannot meet the others, in words: programs that wait for it end."""
+        """A process cannot join, for the reason in `words`: programs that wait for it end."""
         if self.has_met or self._is_refused:
             return []
         return self._refuse(CONFIGURATION_ERROR if self.is_difference_final else TRAINER_ERROR, words)
 
     def progressed(self, process: int, values: Mapping[str, Any], now: float) -> None:
-        """A program says how far it has come; what it cannot have said counts for nothing."""
+        """A program reports its progress; an invalid report is ignored."""
         try:
             self._states[process] = ProgressState.parse(values)
         except ValueError:
@@ -149,37 +156,37 @@ class Watch:
         if self.asked:
             return []
         self.asked = f"{by[:40]} at {self.name(process)}"
-        return self._say(ASKED, {"who": self.asked})
+        return self._announce(ASKED, {"who": self.asked})
 
     def silent(self, now: float) -> List[str]:
-        """Who gives no sign of life any more, each once."""
+        """The processes that have become silent, each returned once."""
         found = [i for i, _ in _until(now - self._named_after, self._heard_at) if i not in self._named]
         self._named.update(found)
         return [self.name(i) for i in found]
 
     def given_up(self) -> List[int]:
-        """Whose launchers count as lost since they were silent, each once: their connections may still be open."""
+        """Processes whose launchers count as lost by silence, each returned once: connections may still be open."""
         found, self._given_up = self._given_up, []
         return found
 
     def ended(self, end: End, now: float = -math.inf) -> List[Message]:
-        """A program has failed. The first word of each stands."""
+        """A program has failed. The first report of each process counts."""
         if end.process in self._ends or end.process in self._done:
             return []
         if end.kind != FAILED and self.end is not None:
-            return []  # most likely it follows from that
+            return []  # most likely a consequence of that end
         if end.kind == FAILED and end.code not in FATAL:
-            self._go_before(end, now)
+            self._put_losses_first(end, now)
         self._heard_at.pop(end.process, None)
         self._ends[end.process] = verdict.stalled(end, self._states, self.name) if end.kind == STALLED else end
         first = first_of(self._ends.values())
         if first == self.end:
             return []
         self.end = first
-        return self._say(END, {"host": self._hosts[first.process], "end": values_of(first)})
+        return self._announce(END, {"host": self._hosts[first.process], "end": values_of(first)})
 
-    def _go_before(self, end: End, now: float) -> None:
-        """Who is gone or silent is noticed by the programs of others, too, whose errors name nobody."""
+    def _put_losses_first(self, end: End, now: float) -> None:
+        """Records the processes that are gone or silent as earlier ends: a peer's error is probably their effect."""
         silent = {i: now - at for i, at in _until(now - self._named_after, self._heard_at)}
         lost = {**dict.fromkeys(self._broken, 0.0), **silent}
         if end.process in lost:
@@ -192,7 +199,7 @@ class Watch:
                 self._ends[i] = verdict.lost([i], self.name, end.at - 1.0, silent_seconds=seconds)
 
     def signed_off(self, process: int) -> None:
-        """A program has ended, or is asked to: what its launcher does then is no loss."""
+        """A program has ended, or was asked to: the end of its launcher is not a loss."""
         self._heard_at.pop(process, None)
         self._broken.pop(process, None)
         self._done.add(process)
@@ -203,7 +210,7 @@ class Watch:
             self._broken[process] = now
 
     def look(self, now: float, at: float) -> List[Message]:
-        """What is due."""
+        """The messages that are due."""
         if self._deadline is not None and now >= self._deadline and not self._is_refused:
             return self._refuse(
                 "PeersMissingError", verdict.missing(self._positions, self._here, self._startup_seconds)
@@ -230,11 +237,11 @@ class Watch:
         return max(0.0, min(moments, default=math.inf) - now)
 
     def stragglers(self, now: float) -> str:
-        """The process behind the others, and where, while none makes progress; empty while none stands out."""
+        """The processes behind the others while none makes progress; empty while none stands out."""
         own, interval = self._states.get(0), self.heartbeat_seconds / BEATS
         if own is None or own.seconds <= STRAGGLER_BEATS * interval or own.phase in ENDING:
             return ""
-        # A message from before a process stood still shows where it was, not where it is.
+        # A report from before a process stopped shows where it was, not where it is.
         standing_since = now - own.seconds + interval
         if any(self._beat_at.get(i, -math.inf) < standing_since for i in range(1, len(self._hosts))):
             return ""
@@ -245,18 +252,18 @@ class Watch:
         return named_after_seconds(self.heartbeat_seconds)
 
     def _lost(self, end: End, processes: Iterable[int]) -> List[Message]:
-        """Of several that are lost together the first is named, with the others."""
+        """The end of several processes that are lost together: one end names all of them."""
         found = self.ended(end)
         self._done.update(processes)
         return found
 
     def _refuse(self, kind: str, message: str) -> List[Message]:
         self._is_refused = True
-        return self._say(REFUSED, {"error": kind, "message": message})
+        return self._announce(REFUSED, {"error": kind, "message": message})
 
-    def _say(self, kind: str, values: Mapping[str, Any]) -> List[Message]:
+    def _announce(self, kind: str, values: Mapping[str, Any]) -> List[Message]:
         message = kind, {"attempt": self.attempt, **values}
-        self._said.append(message)
+        self._announced.append(message)
         return [message]
 
 
