@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.operator.building import host
 from tpujob_operator.observe.in_place import InPlaceAccount
 from tpujob_operator.observe.report import Progress, progress_from_report
-from tpujob_operator.observe.report_client import UNTOLD, ask, ask_both, report_url
+from tpujob_operator.observe.report_client import NOT_REPORTED, ask, ask_both, report_url
 from tpujob_operator.observe.state import Host
 from tpujob_resource.models.restart_causes import Cause
 
@@ -86,11 +86,11 @@ NOTHING = web.Response(status=404)
     ("report", "told", "expected"),
     [
         (OWN, TOLD, Progress(phase="training", step=3, **OF_LAUNCHER)),
-        (NOTHING, TOLD, Progress(phase=UNTOLD, **OF_LAUNCHER)),
+        (NOTHING, TOLD, Progress(phase=NOT_REPORTED, **OF_LAUNCHER)),
         (OWN, NOTHING, Progress(phase="training", step=3)),
         (NOTHING, NOTHING, None),
         (OWN | TOLD, TOLD | {"in_place_restarts": 3}, Progress(phase="training", step=3, **OF_LAUNCHER)),
-        (NOTHING, {"step": 10**6, "phase": "training"}, Progress(phase=UNTOLD)),
+        (NOTHING, {"step": 10**6, "phase": "training"}, Progress(phase=NOT_REPORTED)),
     ],
     ids=["both", "no report", "no launcher", "neither", "the report tells it", "a launcher tells nothing else"],
 )

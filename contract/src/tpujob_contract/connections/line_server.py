@@ -1,7 +1,7 @@
-"""A listener whose connections are lines of text, of ten thousand members at once: no thread, nothing that blocks.
+"""A server of connections with lines of text, for up to ten thousand members: no threads, no blocking calls.
 
-What is no member (another job's pod, a scanner, garbage, slow lines) is dropped; it neither ends nor delays anything.
-What a connection does not take at once waits until it does. Nothing that is done for one connection looks at all.
+A client that is no member (another job's pod, a scanner, garbage, slow lines) is dropped without delaying others. Data
+that a connection does not take at once is buffered. No work for one connection looks at all of them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Dict, Optional
 
 MAX_LINE_BYTES = 16 * 1024
 MAX_UNIDENTIFIED = 64
-"""Connections without a member, kept at once, beside one for each member that has yet to come."""
+"""Unidentified connections that are kept at once, in addition to one for each missing member."""
 IDENTIFY_SECONDS = 10.0
-"""For a connection to say who it is."""
+"""Time for a connection to identify itself."""
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 SILENT_SECONDS = 25
-"""After which a connection to a machine that is gone breaks: 10 s without a word, then three questions."""
+"""After which a connection to a machine that is gone breaks: 10 s of silence, then three probes."""
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Has the connection break when the other end's machine is gone: by itself it would stay for two hours."""
+    """Makes the connection break when the other machine is gone: by default that takes two hours."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     wanted = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": SILENT_SECONDS * 1000}
     for name, value in wanted.items():
@@ -35,7 +35,7 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 def is_unreachable(error: OSError) -> bool:
-    """Whether a connection broke since nothing came any more, rather than since the other end has closed it."""
+    """Whether a connection broke because the other machine did not answer, not because it closed the connection."""
     return error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -47,9 +47,9 @@ class Line:
     since: float
     """Monotonic."""
     member: Optional[int] = None
-    """Who it is; None until it has said so."""
+    """Its number; None until the connection is identified."""
     is_silent: bool = False
-    """Whether it broke since nothing came any more."""
+    """Whether it broke because the other machine did not answer."""
     received: bytes = b""
     unsent: bytearray = field(default_factory=bytearray)
 
@@ -61,12 +61,12 @@ class LineServer(ABC):
         """Listens.
 
         Args:
-            listener: Belongs to this object from here on.
-            selector: Where its sockets are registered; likewise.
-            expected: How many members there may be.
+            listener: This object takes it over, and closes it.
+            selector: For its sockets; this object takes it over, too.
+            expected: The number of members.
         """
         self.members: Dict[int, Line] = {}
-        """The line of each member that is connected."""
+        """The connection of each connected member."""
         self._expected = expected
         self._lines: Dict[socket.socket, Line] = {}
         self._unidentified: Dict[Line, None] = {}
@@ -80,14 +80,14 @@ class LineServer(ABC):
 
     @abstractmethod
     def hear(self, line: Line, text: bytes) -> Optional[str]:
-        """Takes a whole line; why the connection is to be dropped, or None. May identify the line."""
+        """Handles a line of text, and may identify its connection; returns why to drop the connection, or None."""
 
     @abstractmethod
     def gone(self, line: Line, why: str) -> None:
-        """Called when a connection is dropped: why, or "" where the other end has closed it."""
+        """Called when a connection is dropped: `why` is the reason, or "" if the other end has closed it."""
 
     def identify(self, line: Line, member: int) -> None:
-        """From here on the line is this member's; an older one of the same member is dropped."""
+        """Assigns a connection to a member; an older one of the same member is dropped."""
         if member in self.members:
             self.drop(self.members[member])
         line.member = member
@@ -95,7 +95,7 @@ class LineServer(ABC):
         self._unidentified.pop(line, None)
 
     def poll(self, seconds: float) -> None:
-        """Handles what has come within this time."""
+        """Handles what arrives within this time."""
         for key, events in self._connections.select(seconds):
             if key.fileobj is self._listener:
                 self._accept()
@@ -108,17 +108,17 @@ class LineServer(ABC):
         self._drop_silent()
 
     def send(self, line: Line, text: bytes) -> None:
-        """Sends a line, at once or as soon as the connection takes it."""
+        """Sends text, at once or as soon as the connection takes it."""
         line.unsent += text
         self._flush(line)
 
     def send_all(self, text: bytes) -> None:
-        """Sends a line to every member."""
+        """Sends text to every member."""
         for line in list(self.members.values()):
             self.send(line, text)
 
     def deliver(self, seconds: float) -> None:
-        """Returns when everything is sent; who does not read it in time is dropped."""
+        """Returns when everything is sent; a member that does not read it in time is dropped."""
         until = time.monotonic() + seconds
         while self._unsent and time.monotonic() < until:
             self.poll(0.2)
@@ -146,18 +146,18 @@ class LineServer(ABC):
         os.close(self._spare)
 
     def _accept(self) -> None:
-        """All that wait to be accepted."""
+        """Accepts all waiting connections."""
         while True:
             try:
                 sock, _ = self._listener.accept()
             except OSError as error:
-                # Without a descriptor, the listener would be readable for ever; Linux says so even if nobody waits.
+                # Without a free descriptor, the listener stays readable; Linux reports the error even if none waits.
                 if error.errno not in _NO_FILES or not self._refuse():
                     return
                 continue
             while len(self._unidentified) >= self._room():
                 oldest = next(iter(self._unidentified))
-                self._receive(oldest)  # what it has to say may be here already
+                self._receive(oldest)  # its first line may have arrived already
                 if oldest in self._unidentified:
                     self.drop(oldest, "silent")
             sock.setblocking(False)
@@ -171,7 +171,7 @@ class LineServer(ABC):
         return MAX_UNIDENTIFIED + self._expected - len(self.members)
 
     def _refuse(self) -> bool:
-        """Whether there was a connection to close, for which there is no descriptor; a member comes again."""
+        """Closes a connection for which there is no descriptor; returns whether there was one. A member tries again."""
         os.close(self._spare)
         try:
             self._listener.accept()[0].close()
@@ -202,7 +202,7 @@ class LineServer(ABC):
             self.drop(line, "an endless line")
 
     def _flush(self, line: Line) -> None:
-        """Sends what the connection takes; the rest goes when it takes more."""
+        """Sends what the connection takes; the rest is sent later."""
         was_waiting = line in self._unsent
         try:
             while line.unsent:

@@ -1,8 +1,8 @@
-"""Attempts in the same containers, as the launchers of a job tell of them: how each ended, counted by cause.
+"""The launchers' account of attempts in the same containers: how each ended, counted by cause.
 
-The account is a JSON object: `counts` has a number for each cause, `ends` the last of the attempts' ends. It is the
-field `in_place` of a report, and a line of its own at the end of the termination message of every launcher: the one
-whose program failed adds that program's last words.
+The account is a JSON object: `counts` has a number for each cause, `ends` the last ends. It is the field `in_place` of
+a report, and the last line of each launcher's termination message; the launcher whose program failed adds the last
+lines of that program.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ PATH = "/in-place"
 """Where launcher 0 serves three fields of a report: `in_place_restarts`, `in_place_cause` and `in_place`."""
 
 ALL_NEW = "all pods are new"
-"""The line of an end after which no launcher of those before is left to tell of them."""
+"""The line of an end after which all launchers are new, and none knows how the pods before ended."""
 
 MOST_ENDS = 8
-"""Whose details are kept, the last ones."""
+"""How many ends keep their details; the last ones do."""
 MOST_BYTES = 1800
-"""Of the line: the termination message has 4096, and the last attempt's words come first."""
+"""Of the line: the termination message has 4096, and the last lines of the last attempt come first."""
 
 PREFIX = "in place: "
 _LINE = re.compile(rf"^{PREFIX}(\{{.*\}})$", re.MULTILINE)
 
 
 class End(TypedDict, total=False):
-    """How an attempt ended after which all programs started again; what is absent is not known."""
+    """The end of an attempt after which all programs started again; absent fields are unknown."""
 
     number: int
-    """From 1: the restart that followed."""
+    """Of the restart that followed, from 1."""
     cause: str
     process: int
-    """Whose program was the first to fail."""
+    """The process whose program failed first."""
     code: int
     at: float
     """Unix time of the failure, on that process's host."""
@@ -47,9 +47,9 @@ class End(TypedDict, total=False):
     line: str
     """The cause in one line."""
     step: int
-    """Steps done, as far as process 0 has said at its end."""
+    """Steps done, as process 0 reported at its end."""
     words: str
-    """The last lines of the program that failed; from its own launcher alone."""
+    """The last lines of the program that failed; only its own launcher has them."""
 
 
 class _Account(TypedDict):
@@ -58,14 +58,14 @@ class _Account(TypedDict):
 
 
 class Account(_Account, total=False):
-    """What launchers tell of the attempts in these containers, and in those that took the place of one of them."""
+    """The account of the attempts in a set of containers, which includes replacements of lost ones."""
 
     lead: str
-    """Name of the pod in which launcher 0 was first: of all these containers, whichever tells."""
+    """Name of the first pod of launcher 0, which identifies the set."""
 
 
 def cause_of(code: int) -> str:
-    """What a restart in place after this exit code counts as."""
+    """The cause of a restart in place after this exit code."""
     return UNEXPLAINED if code == ExitCode.STOPPED else CRASH
 
 
@@ -78,7 +78,7 @@ def added(account: Account, end: End) -> Account:
 
 
 def checked(given: Any) -> Account:
-    """The account in a message from the network; one that counts nothing where it is something else."""
+    """The account in a message from the network; an empty one if the message is invalid."""
     account: Account = {"counts": {}, "ends": []}
     counts, ends = (given.get("counts"), given.get("ends")) if isinstance(given, dict) else (None, None)
     if not isinstance(counts, dict) or not isinstance(ends, list):
@@ -86,7 +86,7 @@ def checked(given: Any) -> Account:
     account["counts"] = {
         cause: counts[cause] for cause in CAUSES if type(counts.get(cause)) is int and 0 < counts[cause] < 2**20
     }
-    # Of each end, what has the type that it should have: a report is made of it.
+    # Of each end, the fields with valid types: a report is made of them.
     for end in ends[-MOST_ENDS:] if account["counts"] else ():
         if isinstance(end, dict) and end.get("cause") in CAUSES and type(end.get("number")) is int:
             known = {name: end[name] for name in End.__annotations__ if isinstance(end.get(name), (int, float, str))}
@@ -97,7 +97,7 @@ def checked(given: Any) -> Account:
 
 
 def line(account: Account, most_bytes: int = MOST_BYTES) -> str:
-    """The line of a termination message; long words, and then the oldest ends, make room."""
+    """The line of a termination message; to fit, long texts are cut, then the oldest ends are dropped."""
     ends: List[Dict[str, Any]] = [dict(end) for end in account["ends"]]
     room = 400
     while True:
@@ -115,19 +115,19 @@ def line(account: Account, most_bytes: int = MOST_BYTES) -> str:
 
 
 def split(termination_message: str) -> Tuple[str, Any]:
-    """The message without the account, and the account as decoded; None: there is none.
+    """The message without the account, and the decoded account; None: there is none.
 
-    Written by a user's pod: what is decoded may be anything.
+    A user's pod writes it: the decoded value may be anything.
     """
     found = _LINE.findall(termination_message)
     if not found:
         return termination_message, None
-    # The launcher's is the last; a program may have printed others.
+    # The launcher's line is the last; a program may have printed others.
     return _LINE.sub("", termination_message).strip(), parse(found[-1])
 
 
 def parse(text: str) -> Any:
-    """The account in JSON; None where it is none at all."""
+    """The decoded JSON text; None: it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

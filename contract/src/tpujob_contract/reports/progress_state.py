@@ -1,4 +1,4 @@
-"""How far a process has come, as its trainer tells its launcher, and launchers each other."""
+"""The progress of a process, as its trainer reports it to its launcher, and launchers to launcher 0."""
 
 from __future__ import annotations
 

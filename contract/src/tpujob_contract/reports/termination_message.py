@@ -32,9 +32,9 @@ _NAMED = re.compile(
     r"(?P<sentence>(?:ended with|lost|behind the others:) process (?P<process>\d+)"
     r"(?: on host | \(|, which was first|: silent for |: its connection broke))"
 )
-"""The sentence about another process, as `tpujob_launcher.peers.verdict` words it, where launcher and trainer write it.
+"""The sentence about another process, as `tpujob_launcher.peers.verdict` writes it, at the start of a message.
 
-Only there: a program may print such a sentence, and its last lines are a part of the message.
+Only there: a program may print such a sentence, and its last lines are part of the message.
 """
 
 _PROGRAM_CODE = re.compile(r"^the program's own exit code: (\d{1,3})$", re.MULTILINE)
@@ -59,23 +59,23 @@ def stopped_line(at: float) -> str:
 
 
 def program_code_line(code: int) -> str:
-    """The launcher's line about the exit code of a program, where that of its container is another one."""
+    """The launcher's line about the exit code of a program whose container has another one."""
     return f"the program's own exit code: {code}"
 
 
 def program_code(message: str) -> Optional[int]:
-    """The exit code of the program in the launcher's line, its last words; None for a message without one."""
+    """The exit code of the program in the launcher's line, which is the last; None: the message has none."""
     found = _PROGRAM_CODE.findall(message)
     return int(found[-1]) & 0xFF if found else None
 
 
 def failed_at(message: str) -> Optional[float]:
-    """When the program failed, as Unix time; None for a message that does not say so."""
+    """When the program failed, as Unix time; None: the message has no such line."""
     return _parsed(_FAILED.search(message))
 
 
 def stopped_at(message: str) -> Optional[float]:
-    """When the program stopped, as Unix time; None for a message that does not say so."""
+    """When the program stopped, as Unix time; None: the message has no such line."""
     return _parsed(_STOPPED.search(message))
 
 
@@ -94,29 +94,29 @@ def _parsed(found: Optional[re.Match[str]]) -> Optional[float]:
 
 
 def named_in(message: str) -> Optional[int]:
-    """The process that a message, or its first line, names as the cause of its own end; None if it names no other."""
+    """The process that a message, or its first line, names as the cause; None: it names no other process."""
     found = _NAMED.match(message)
     return int(found["process"]) if found else None
 
 
 def shortened(message: str, characters: int) -> str:
-    """The end of a message, and before it what `named_in` and `failed_at` read, which stands at its beginning.
+    """The end of a message, preceded by the lines that `named_in` and `failed_at` read, which are at its beginning.
 
     Args:
         message: As a container left it.
-        characters: At most so many.
+        characters: The most that are returned.
     """
     if len(message) <= characters:
         return message
     named, failed = _NAMED.match(message), _FAILED.search(message)
     starts = [*([named.start("sentence")] if named else []), *([failed.start()] if failed else [])]
-    told = [message[start:].split("\n", 1)[0][: characters // 3] for start in starts]
-    head = "".join(f"{line}\n" for line in dict.fromkeys(told))
+    lines = [message[start:].split("\n", 1)[0][: characters // 3] for start in starts]
+    head = "".join(f"{line}\n" for line in dict.fromkeys(lines))
     return head + message[len(message) - characters + len(head) :]
 
 
 def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optional[Path]:
-    """The file of the message; None where none is read."""
+    """The file of the message; None: there is none, as outside a container."""
     asked_for = environ.get(environment.TERMINATION_LOG)
     if asked_for:
         return Path(asked_for)
@@ -124,12 +124,12 @@ def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optio
 
 
 def write(path: Path, words: Union[str, bytes], last_line: str = "") -> bool:
-    """Writes a message; whether it could be written. A failure is a warning: it must not hide the end itself.
+    """Writes a message; returns whether that succeeded. A failure is a warning: it must not hide the end itself.
 
     Args:
-        path: The file, as `find` found it.
-        words: For people; cut where they are too long.
-        last_line: For programs; whole.
+        path: The file, as `find` returned it.
+        words: Text for people; cut if it is too long.
+        last_line: Text for programs; never cut.
     """
     last = last_line.encode()
     given = words.encode() if isinstance(words, str) else words

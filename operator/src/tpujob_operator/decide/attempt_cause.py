@@ -1,7 +1,7 @@
 """Why an attempt failed: a crash of the user's program, a disruption, or unexplained.
 
-A lost host shows up first as crashes elsewhere, so what ended first counts, and what Kubernetes says of pods and nodes
-counts more than exit codes. A process that says that it lost another one did not crash by itself.
+A lost host first appears as crashes on other hosts. So the first end counts, and the conditions of pods and nodes count
+more than exit codes. A process whose message says that it lost another one did not crash by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tpujob_resource.models.status import Unschedulable
 from tpujob_resource.models.times import format_time
 
 CLOCKS_DIFFER = timedelta(minutes=1)
-"""More than clocks of machines that are set may differ: a time that is later than now by more is wrong."""
+"""More than synchronized clocks differ: a time later than now by more than this is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class AttemptCause:
 
 
 def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
-    """What one attempt's end is put down to, by all that was seen of it."""
+    """The cause of the end of an attempt, from all its observed ends."""
     ends = [end for end in _all_ends(observed) if end.attempt == attempt]
     recorded_node = recorded_lost_node(observed)
     for node in (*observed.lost_nodes, *([] if recorded_node is None else [recorded_node])):
@@ -52,7 +52,7 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
     if not unasked:
         asked = [end for end in asked if not may_follow_the_restart(observed, end)]
     else:
-        # Pods that still use their grace period explain what their peers do.
+        # Pods that are in their grace period explain the ends of their peers.
         asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked, observed.now)]
     if asked:
         message = _disruption_message(min(asked, key=_asked_at)) + _finished_early(ends)
@@ -73,7 +73,7 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         what = f"Pod {stopped.pod} {asks}, and nobody is known to have asked it to stop."
         return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
     if first is not None:
-        # Its pod was gone before it was seen, or a cut network made processes lose each other.
+        # That pod was gone before its end was observed, or the network between them failed.
         what = f"Pod {first.pod} lost process {named}, and nobody saw how that one ended."
         return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
     if deleted is not None:
@@ -85,43 +85,43 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
 
 
 def fatal_end(observed: Observed) -> Ended | None:
-    """An end after which no restart would help, whichever pod Kubernetes looked at first; the first of them."""
+    """The first end after which a restart would not help, whichever pod Kubernetes looked at first; None: none."""
     fatal = (end for end in _all_ends(observed) if end.exit_code in FATAL)
     return min(fatal, key=lambda end: end.finished_at, default=None)
 
 
 def _all_ends(observed: Observed) -> list[Ended]:
-    """What was seen, and what status recorded of pods that this process has not seen: it knows less of each."""
+    """The observed ends, and those that status recorded of other pods, with fewer details."""
     seen = {(end.pod, end.attempt) for end in observed.ended}
     recorded = (recorded_end(observed), recorded_asking(observed), recorded_disruption(observed))
     return [*observed.ended, *(end for end in recorded if end is not None and (end.pod, end.attempt) not in seen)]
 
 
 def _disrupts(pod: Ended | Leaving, unasked: list[Ended], now: datetime) -> bool:
-    """Whether a pod that was asked to stop explains all ends that were not, because it was asked before any of them.
+    """Whether a pod that was asked to stop explains all other ends, because it was asked before any of them.
 
-    Code 75 does not show that a process was asked: a program may exit with it by itself. The Job controller deletes
-    the peers of a failed pod a moment later, and that deletion is a consequence.
+    Exit code 75 does not prove a request: a program may exit with it by itself. The Job controller deletes the peers of
+    a failed pod a moment later, and that deletion is a consequence.
     """
     if not unasked:
         return True
     if pod.asked_at is None:
-        # Without a time it explains ends that say "asked to stop", and no crash beside them.
+        # Without a time it explains ends with the message "asked to stop", but no crash.
         return pod.is_disrupted and all(end.is_consequence for end in unasked)
     made = min((end.created_at for end in unasked if end.created_at is not None), default=None)
     if made is not None and pod.asked_at < made:
-        # Of an attempt that was suspended and resumed: pods that had left before those that failed were made.
+        # The attempt was suspended and resumed: this pod was asked before the failed ones were created.
         return False
     first = min(end.finished_at for end in unasked)
     if max(pod.asked_at, first) > now + CLOCKS_DIFFER:
-        return _was_seen_first(pod, unasked)  # a machine's clock is wrong; which it is, and since when, is not known
+        return _was_seen_first(pod, unasked)  # the clock of a machine is wrong, and it is not known which one
     if pod.asked_at != first:
         return pod.asked_at < first
     return pod.is_disrupted or _was_seen_first(pod, unasked)
 
 
 def _was_seen_first(pod: Ended | Leaving, unasked: list[Ended]) -> bool:
-    """Whether the API server had stored that a pod is to stop before any of these ends: times only have seconds."""
+    """Whether the API server stored the request before any of these ends: times only have seconds."""
     versions = [end.version for end in unasked if end.version is not None]
     return (
         pod.asked_version is not None and len(versions) == len(unasked) and all(pod.asked_version < v for v in versions)
@@ -136,7 +136,7 @@ def _disruption_message(end: Ended | Leaving) -> str:
 
 
 def _finished_early(ends: list[Ended]) -> str:
-    """A sentence about a program that took the request to stop for the end of its job; empty without one."""
+    """A sentence about a program that returned 0 when it was asked to stop; empty: none did."""
     early = next((end.pod for end in ends if any(RETURNED_0 in line for line in end.message.splitlines()[:8])), None)
     if early is None:
         return ""

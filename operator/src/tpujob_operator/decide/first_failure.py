@@ -1,7 +1,7 @@
-"""Which host failed first, of those that anybody saw: the job's failure as status shows it.
+"""The host that failed first, of the observed ones: the job's failure as status shows it.
 
-A lost host shows up as crashes elsewhere, and pods are readable for seconds only. So the answer is written down as soon
-as there is one, and replaced when a better cause of the same attempt, or a later attempt's, is seen.
+A lost host appears as crashes on other hosts, and pods are readable for seconds only. So the failure is recorded as
+soon as there is one, and replaced by an earlier cause of the same attempt, or by one of a later attempt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MESSAGE_LENGTH = 1500
 
 
 def first_failure(observed: Observed) -> Failure | None:
-    """The failure to show: one that no restart can help, or the likeliest first cause of the newest failed attempt.
+    """The failure to show: a fatal one, or the most likely first cause of the newest failed attempt.
 
-    None when none was ever seen.
+    None: there is none.
     """
     recorded = observed.status.failure
     seen = list(observed.ended)
@@ -28,8 +28,7 @@ def first_failure(observed: Observed) -> Failure | None:
         recorded = before = None
     if before is not None:
         seen.append(before)
-    # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet failed, or when its code
-    # says that no restart would help.
+    # An end on request (suspend, eviction) is a failure of the job only if the JobSet failed, or its code is fatal.
     if observed.jobset is None or observed.jobset.outcome != "Failed":
         seen = [end for end in seen if not end.is_consequence or end.exit_code in FATAL]
     if not seen:
@@ -43,10 +42,10 @@ def first_failure(observed: Observed) -> Failure | None:
 
 
 def asked_again(observed: Observed) -> Failure | None:
-    """The first process of the newest such attempt that ended with 75 although nobody had asked it to stop.
+    """The first process of the newest attempt in which one ended with 75 without a request to stop.
 
-    None while the job rests. It is no failure to show, and evidence all the same: the Job controller deletes the peers
-    a moment later, and whoever sees that deletion alone takes it for the cause.
+    None while the job is suspended. It is not a failure to show, but evidence: the Job controller deletes the peers a
+    moment later, and that deletion alone would look like the cause.
     """
     recorded, before = observed.status.asked_again, recorded_asking(observed)
     if has_gone_on(observed, before):
@@ -63,12 +62,12 @@ def asked_again(observed: Observed) -> Failure | None:
 
 
 def recorded_asking(observed: Observed) -> Ended | None:
-    """The recorded process that asked to be started again, as evidence beside what is seen now."""
+    """The recorded process that asked to be started again, as evidence besides the current observation."""
     return _to_end(observed.status.asked_again)
 
 
 def recorded_end(observed: Observed) -> Ended | None:
-    """The recorded failure, as evidence beside what is seen now; its position only breaks ties, in its favour."""
+    """The recorded failure, as evidence besides the observed ends; its position only breaks ties, in its favour."""
     return _to_end(observed.status.failure)
 
 

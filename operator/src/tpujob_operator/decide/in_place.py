@@ -1,16 +1,15 @@
-"""Attempts in the same pods, counted exactly once and under their causes, from what the pods tell of them.
+"""Counts attempts in the same pods, each once and by its cause, from the accounts of these pods.
 
-What they tell is never believed beyond `spec.inPlaceRestarts` for one set of pods, and a number that falls changes
-nothing. A set of pods has a name that Kubernetes gave, that of process 0's first pod: a report that starts again at
-zero in a fresh pod is counted anew, one of pods that are gone is not counted twice, and one of a pod that took the
-place of another goes on with that one's count. Any launcher tells of all, since process 0's pod may be gone with its
-report.
+An account is counted up to `spec.inPlaceRestarts` for one set of pods, and a number that falls changes nothing. A set
+of pods is identified by the name of process 0's first pod, which Kubernetes gave. So an account that starts at zero in
+a new set adds to the total, an account of pods that are gone is not counted twice, and the account of a replacement
+continues that of the pod before it. Each launcher has the whole account, since process 0's pod may be gone.
 
-A pod that was lost is told of as a disruption by the launchers that wait for its successor: they do not see what became
-of it. The operator does: where nobody asked the pod to stop, it is a crash.
+The launchers that wait for the replacement of a lost pod report the loss as a disruption, since they do not know its
+cause. The operator does: if the pod was not asked to stop, it is a crash.
 
-These restarts are free of `restarts.crashes`: their budget is `spec.inPlaceRestarts`. When that is used up the pods
-end, which is one restart more and charged as any other.
+These restarts do not count against `restarts.crashes`: their budget is `spec.inPlaceRestarts`. When that is used up the
+pods end, which is one more restart, charged as any other.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ FIELD_OF_CAUSE: Mapping[Cause, str] = {
     Cause.DISRUPTION: "disruptions",
     Cause.SUSPENSION: "suspensions",
 }
-"""Of `InPlacePod`, in the order in which they are believed. Launchers count a suspension, which is no restart."""
+"""Fields of `InPlacePod`, in the order in which they use up the limit. A suspension is counted, but is no restart."""
 MOST_PODS, MOST_ATTEMPTS = 4, 8
 SKEW_SECONDS = 60
-"""By which clocks of hosts may differ, and a machine be silent before it is taken for lost."""
+"""How much clocks of hosts may differ, and how long a machine may be silent before it counts as lost."""
 MESSAGE_LENGTH = 500
 
 type Fields = dict[str, Any]
 
 
 def limit(observed: Observed) -> int:
-    """How often the programs of one set of pods may have started again."""
+    """How often the programs of one set of pods may start again."""
     return observed.spec.in_place_restarts
 
 
 def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
-    """Fields of the status that count restarts in the same pods, after what was seen; empty while there is no news.
+    """Changed fields of the status that count restarts in the same pods; empty without a change.
 
     Args:
-        status: With all restarts of the JobSet that were seen.
-        observed: What was seen.
-        phase: Of the job, after it.
+        status: With all restarts of the JobSet that were observed.
+        observed: The accounts among the rest.
+        phase: Of the job, after this observation.
     """
     jobset = observed.jobset
     if jobset is None or jobset.uid != observed.status.job_set_uid or not limit(observed):
@@ -64,19 +63,19 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
     records = list(status.in_place_attempts or ())
     found: Counter[Cause] = Counter()
     lead = _running_lead(observed, phase)
-    explained = [_explained(told, observed) for told in observed.in_place]
-    for told in sorted(explained, key=lambda told: (told.attempt, not told.is_lead)):
-        place = _place_of(told, pods, lead)
+    explained = [_explained(each, observed) for each in observed.in_place]
+    for reported in sorted(explained, key=lambda each: (each.attempt, not each.is_lead)):
+        place = _place_of(reported, pods, lead)
         if place is None:
             continue
-        new = _believed(pods[place], told.account, limit(observed))
+        new = _additions(pods[place], reported.account, limit(observed))
         pods[place] = _with(pods[place], new)
-        records = _with_ends(records, pods[place], told.account, observed)
+        records = _with_ends(records, pods[place], reported.account, observed)
         found += Counter({cause: number for cause, number in new.items() if cause.is_restart})
-    # In their order, or what is left out here would come back at the end when it is told again.
+    # In order, or a record that is left out here would come back at the end with the next report.
     order = {(entry.attempt, entry.pod): place for place, entry in enumerate(pods)}
     records.sort(key=lambda each: (order.get((each.attempt, each.pod), -1), each.number))
-    if not any(lead is not None and told.pod == lead.pod and told.account.lead for told in explained):
+    if not any(lead is not None and each.pod == lead.pod and each.account.lead for each in explained):
         _note_lead(pods, lead)
     fields: Fields = {"in_place_pods": pods[-MOST_PODS:] or None, "in_place_attempts": records[-MOST_ATTEMPTS:] or None}
     changed: Fields = {name: value for name, value in fields.items() if value != (getattr(status, name) or None)}
@@ -89,7 +88,7 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
 
 
 def has_gone_on(observed: Observed, end: Ended | None) -> bool:
-    """Whether an end that status recorded is overcome: all went on in place, and another pod is in its place."""
+    """Whether all programs restarted in place after a recorded end, with another pod in that place."""
     if end is None or observed.jobset is None or end.attempt != observed.jobset.restarts:
         return False
     place = (end.slice_index, end.host_index)
@@ -99,20 +98,20 @@ def has_gone_on(observed: Observed, end: Ended | None) -> bool:
 
 
 def total(observed: Observed) -> int:
-    """How often all programs have started again in the same pods, after what was seen."""
+    """How often all programs have started again in the same pods, with this observation."""
     counted = fields_after(observed.status, observed, Phase.FAILED).get("in_place_total")
     return int(counted or observed.status.in_place_total or 0)
 
 
 def news(before: Status, after: Status) -> Iterator[InPlaceAttempt]:
-    """The ends that one status knows of and an earlier one does not."""
+    """The ends that a status has and an earlier one lacks."""
     known = {_key(each) for each in before.in_place_attempts or ()}
     if (after.in_place_total or 0) > (before.in_place_total or 0):
         yield from (each for each in after.in_place_attempts or () if _key(each) not in known)
 
 
 def cause_in_words(record: InPlaceAttempt) -> str:
-    """The cause of a restart, to follow its number in a sentence."""
+    """The cause of a restart as the end of a sentence, after its number."""
     cause = next((cause for cause in Cause if cause == record.cause), Cause.UNEXPLAINED)
     who = record.host or "a host"
     how = "" if record.exit_code is None else f" with exit code {record.exit_code}"
@@ -125,57 +124,58 @@ def _key(record: InPlaceAttempt) -> tuple[int, str, int]:
     return (record.attempt, record.pod, record.number)
 
 
-def _place_of(told: PodAccount, pods: list[InPlacePod], lead: Host | None) -> int | None:
-    """Which entry counts what a pod tells, made where there is none; None where it is of pods that are long gone.
+def _place_of(reported: PodAccount, pods: list[InPlacePod], lead: Host | None) -> int | None:
+    """The index of the entry for an account, which is added if there is none; None: its pods are long gone.
 
-    Entries beyond `MOST_PODS` are dropped. What is as old as the oldest entry may be of a dropped one, counted before.
+    Entries beyond `MOST_PODS` are dropped. An account as old as the oldest entry may belong to a dropped one, which was
+    counted before.
     """
     for entry in list(pods):
-        if entry.pod and entry.pod == told.account.lead and entry.attempt == told.attempt:
-            # The pod that tells took the place of another one, and may have got an entry before it told anything.
-            pods[:] = [each for each in pods if each is entry or each.pod != told.pod or _total(each)]
+        if entry.pod and entry.pod == reported.account.lead and entry.attempt == reported.attempt:
+            # A replacement of the entry's pod; it may have an empty entry of its own from before its first report.
+            pods[:] = [each for each in pods if each is entry or each.pod != reported.pod or _total(each)]
             return pods.index(entry)
     for place in reversed(range(len(pods))):
         entry = pods[place]
-        if told.is_lead and entry.pod == told.pod:
+        if reported.is_lead and entry.pod == reported.pod:
             return place
-        if entry.attempt == told.attempt and (not told.is_lead or not entry.pod):
-            if told.is_lead:
-                pods[place] = entry.model_copy(update={"pod": told.pod})
+        if entry.attempt == reported.attempt and (not reported.is_lead or not entry.pod):
+            if reported.is_lead:
+                pods[place] = entry.model_copy(update={"pod": reported.pod})
             return place
-    may_be_dropped = len(pods) >= MOST_PODS and told.attempt <= pods[0].attempt
-    if any(entry.attempt > told.attempt for entry in pods) or (
-        may_be_dropped and (lead is None or lead.pod != told.pod)
+    may_be_dropped = len(pods) >= MOST_PODS and reported.attempt <= pods[0].attempt
+    if any(entry.attempt > reported.attempt for entry in pods) or (
+        may_be_dropped and (lead is None or lead.pod != reported.pod)
     ):
         return None
-    pods.append(InPlacePod(pod=told.pod if told.is_lead else "", attempt=told.attempt))
+    pods.append(InPlacePod(pod=reported.pod if reported.is_lead else "", attempt=reported.attempt))
     return len(pods) - 1
 
 
-def _explained(told: PodAccount, observed: Observed) -> PodAccount:
-    """An account in which pods that were lost have the cause that Kubernetes shows."""
-    counts, ends = Counter(told.account.counts), []
-    for end in told.account.ends:
+def _explained(reported: PodAccount, observed: Observed) -> PodAccount:
+    """An account in which lost pods have the cause that Kubernetes shows."""
+    counts, ends = Counter(reported.account.counts), []
+    for end in reported.account.ends:
         if end.cause is Cause.DISRUPTION:
-            seen = _ends_of(end, told.attempt, observed)
+            seen = _ends_of(end, reported.attempt, observed)
             is_crash = bool(seen) and not any(pod.was_asked or pod.is_consequence for pod in seen)
-            # All pods that are deleted at once were suspended, by the operator or by Kueue.
+            # Deleted all at once, they were suspended, by the operator or by Kueue.
             is_suspension = end.words == ALL_NEW and not is_crash and not any(pod.is_disrupted for pod in seen)
             cause = Cause.CRASH if is_crash else Cause.SUSPENSION if is_suspension else Cause.DISRUPTION
             counts[Cause.DISRUPTION] -= 1
             counts[cause] += 1
             end = replace(end, cause=cause)
         ends.append(end)
-    return replace(told, account=replace(told.account, counts=+counts, ends=tuple(ends)))
+    return replace(reported, account=replace(reported.account, counts=+counts, ends=tuple(ends)))
 
 
 def _ends_of(end: InPlaceEnd, attempt: int, observed: Observed) -> list[Ended]:
-    """What was seen of the pod that was lost; where all were, of the last one in each place."""
+    """The observed end of a lost pod; if all were lost, that of the last pod in each place."""
     if end.process is None or end.at is None or end.again is None:
         return []
     place = divmod(end.process, _hosts_per_slice(observed))
     is_any = end.words == ALL_NEW
-    # Of new launchers alone none knows when those before went: the moment is that of their meeting, minutes later.
+    # If all launchers are new, none knows when the pods before ended: `at` is when they met, minutes later.
     since = EARLIEST if is_any else end.at - timedelta(seconds=SKEW_SECONDS)
     seen = [
         pod
@@ -185,7 +185,7 @@ def _ends_of(end: InPlaceEnd, attempt: int, observed: Observed) -> list[Ended]:
         and since <= pod.finished_at < end.again
     ]
     seen.sort(key=lambda pod: pod.finished_at)
-    # The last one of each place: those before went at earlier restarts.
+    # The last one of each place: earlier ones ended at earlier restarts.
     return list({(pod.slice_index, pod.host_index): pod for pod in seen}.values())
 
 
@@ -200,15 +200,15 @@ def _running_lead(observed: Observed, phase: Phase) -> Host | None:
 
 
 def _note_lead(pods: list[InPlacePod], lead: Host | None) -> None:
-    """Makes an entry for the pods that run, to which the others' words then belong."""
+    """Adds an entry for the running pods, to which accounts of the other pods then belong."""
     if lead is not None:
-        nothing_told = InPlaceAccount()
-        _place_of(PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=nothing_told), pods, lead)
+        empty = InPlaceAccount()
+        _place_of(PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=empty), pods, lead)
 
 
-def _believed(entry: InPlacePod, account: InPlaceAccount, most: int) -> Counter[Cause]:
+def _additions(entry: InPlacePod, account: InPlaceAccount, most: int) -> Counter[Cause]:
     """What an account adds to an entry, within the limit."""
-    # Nor beyond what the account counts: the cause of a lost pod may be known at one look, and not at the next.
+    # Nor beyond the account's own total: the cause of a lost pod may be known at one look, and not at the next.
     room = min(most, account.total) - _total(entry)
     found: Counter[Cause] = Counter()
     for cause, name in FIELD_OF_CAUSE.items():
@@ -231,8 +231,8 @@ def _total(entry: InPlacePod) -> int:
 def _with_ends(
     records: Sequence[InPlaceAttempt], entry: InPlacePod, account: InPlaceAccount, observed: Observed
 ) -> list[InPlaceAttempt]:
-    """The records with what an account tells of the ends that are counted; what is known already stays."""
-    # The pod of process 0 may have been unknown before.
+    """The records, with those of an account's ends that are counted; known values stay."""
+    # The pod of process 0 may not have been known before.
     named = {"pod": entry.pod}
     records = [
         each.model_copy(update=named) if (each.attempt, each.pod) == (entry.attempt, "") and entry.pod else each
@@ -242,20 +242,20 @@ def _with_ends(
     for end in account.ends:
         if end.number > _total(entry) or not end.cause.is_restart:
             continue
-        said = _record(entry, end, observed, is_last=end.number == account.total)
-        before = by_key.get(_key(said))
-        by_key[_key(said)] = said if before is None else _completed(before, said, end)
+        record = _record(entry, end, observed, is_last=end.number == account.total)
+        before = by_key.get(_key(record))
+        by_key[_key(record)] = record if before is None else _completed(before, record, end)
     return list(by_key.values())
 
 
-def _completed(before: InPlaceAttempt, said: InPlaceAttempt, end: InPlaceEnd) -> InPlaceAttempt:
+def _completed(before: InPlaceAttempt, record: InPlaceAttempt, end: InPlaceEnd) -> InPlaceAttempt:
     missing = {
-        name: getattr(said, name)
+        name: getattr(record, name)
         for name in ("host", "exit_code", "time", "next_step", "seconds")
-        if getattr(before, name) is None and getattr(said, name) is not None
+        if getattr(before, name) is None and getattr(record, name) is not None
     }
     if len(end.words) > len(before.message or ""):
-        missing["message"] = said.message
+        missing["message"] = record.message
     return before.model_copy(update=missing) if missing else before
 
 

@@ -1,15 +1,15 @@
-"""How many crashes a job has had since it last got anywhere: what `restarts.crashes` limits.
+"""Counts restarts by cause, and the crashes since the last progress, which `restarts.crashes` limits.
 
-JobSet restarts in place, for ever; the operator is the accountant. It charges what `causes` finds to be a crash,
-whatever JobSet's own policies made of it: they look at the one Job that failed first. The count starts again whenever
-the committed step has advanced between two crashes: a job that loses a host every few hours is well, one that crashes
+JobSet restarts without a limit; the operator counts. It charges what `attempt_cause` finds to be a crash, whatever
+JobSet's own policies made of it: they look at the one Job that failed first. The count starts at zero when the
+committed step has advanced between two crashes: a job that loses a host every few hours is healthy, one that crashes
 three times at the same step is not.
 
-Restarts without progress are put off, longer each time, whatever their cause; and unexplained ones are
-limited too, or a program that stops itself would be restarted for ever.
+Restarts without progress are delayed, longer each time, whatever their cause. Unexplained ones are limited, too, or a
+program that stops itself would be restarted without end.
 
-JobSet also counts what is no restart of the job: pods that stop in order because the job is being suspended may fail
-their Job, which the Job controller sees or not, as the moment falls.
+JobSet also counts some suspensions as restarts: pods that stop because the job is being suspended may fail their Job,
+depending on when the Job controller looks.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MOST_UNEXPLAINED = 10
 LONGEST_PAUSE_SECONDS = 300.0
 """As Kubernetes has it for containers that crash (kubernetes.io, "Pod Lifecycle", CrashLoopBackOff)."""
 MOST_JUDGED = 64
-"""New restarts that are judged one by one, the last ones; of earlier attempts no evidence is kept."""
+"""New restarts whose cause is determined, the last ones; of earlier attempts no evidence is kept."""
 LASTED_SECONDS = 3600.0
-"""Between two restarts: a program that reports no checkpoints has got somewhere in an hour."""
+"""Between two restarts: an attempt that lasted so long counts as progress of a program that reports no checkpoints."""
 
 
 def with_recorded_restarts(observed: Observed) -> Status:
-    """The recorded status with all restarts that were seen since."""
+    """The recorded status, with all restarts observed since."""
     return observed.status.model_copy(update=account(observed))
 
 
 def account(observed: Observed) -> dict[str, Any]:
-    """Fields of the status that count restarts, after what was seen; empty while no restart is new."""
+    """Changed fields of the status that count restarts; empty without a new restart."""
     jobset, status = observed.jobset, observed.status
     judged_before = status.booked_restarts or 0
     if jobset is None or jobset.uid != status.job_set_uid:
@@ -66,9 +66,9 @@ def account(observed: Observed) -> dict[str, Any]:
 
 
 def account_of_lost_pods(observed: Observed) -> dict[str, Any]:
-    """Fields of the status that count pods which were lost, where all are made anew before others took their places.
+    """Changed fields of the status that count lost pods whose replacements did not come before all pods are replaced.
 
-    Neither launchers nor JobSet have counted that: the programs of the others waited, and did not start again.
+    Neither launchers nor JobSet have counted those: the programs of the others waited, and did not start again.
     """
     jobset, status = observed.jobset, observed.status
     if jobset is None or jobset.suspended or not observed.spec.in_place_restarts:
@@ -90,18 +90,18 @@ def _is_beyond(committed: int, step: int | None) -> bool:
 
 
 def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
-    """Counts restarts without progress, and says when the next attempt may start."""
+    """Fields that count restarts without progress, and the time of the last one."""
     status = observed.status
-    # Several unseen ones between two looks: the operator was away, for which the job is not to blame.
+    # Several unobserved ones between two looks count as one: the operator was not running.
     unseen = min(1, found[Cause.UNEXPLAINED])
     number = unseen + sum(found[cause] for cause in RESTARTS if cause is not Cause.UNEXPLAINED)
     if not number:
         return {}
     committed, last = committed_step(observed), status.restart_time
     has_lasted = last is not None and observed.now - last >= timedelta(seconds=LASTED_SECONDS)
-    starts_anew = has_lasted or _is_beyond(committed, status.restarted_at_step)
-    before = 0 if starts_anew else status.restarts_without_progress or 0
-    unexplained = 0 if starts_anew else status.unexplained_without_progress or 0
+    is_reset = has_lasted or _is_beyond(committed, status.restarted_at_step)
+    before = 0 if is_reset else status.restarts_without_progress or 0
+    unexplained = 0 if is_reset else status.unexplained_without_progress or 0
     return {
         "restarts_without_progress": before + number,
         "unexplained_without_progress": unexplained + unseen,
@@ -118,7 +118,7 @@ def pause_seconds(restarts_without_progress: int, first: float) -> float:
 
 
 def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | None:
-    """When the job may go on; None when nothing puts it off."""
+    """When the next attempt may start; None: now."""
     last = with_recorded_restarts(observed).restart_time
     if last is None:
         return None
@@ -152,7 +152,7 @@ def recorded_between(before: Status, after: Status) -> Counter[Cause]:
 
 
 def restarts(status: Status, jobset: JobSetState) -> int:
-    """Restarts of the job: those that its JobSet counts, as `status` counts them, those before it, those in place."""
+    """Restarts of the job: of its JobSet, as `status` counts them, of earlier JobSets, and in place."""
     of_jobset = jobset.restarts - (status.suspension_restarts or 0) + (status.earlier_restarts or 0)
     return of_jobset + (status.in_place_total or 0)
 
@@ -171,7 +171,7 @@ def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCa
     finding = attempt_cause.of_attempt(observed, attempt)
     status = observed.status
     known = (of_jobsets(status) or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
-    # Kueue resumes what it admits although pods still stop.
+    # Kueue resumes a job that it admits even if pods are still stopping.
     rests = status.phase is Phase.STOPPING or _is_at_rest(observed, jobset, attempt)
     if attempt >= known and finding.cause is not Cause.CRASH and rests:
         return replace(finding, cause=Cause.SUSPENSION)
@@ -179,10 +179,10 @@ def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCa
 
 
 def _is_at_rest(observed: Observed, jobset: JobSetState, attempt: int) -> bool:
-    """Whether the job is suspended, or resumed so lately that nothing of this attempt has run since.
+    """Whether the job is suspended, or was resumed and nothing of this attempt has run since.
 
-    A status that says so may be older than the start of all hosts, where it could not be written. A job that has lost
-    its hosts, and waits for others, is Starting, too: the time of its step goes with a rest, and stays with a loss.
+    The recorded status may be older than the start of all hosts if it could not be written. A job that has lost its
+    hosts and waits for others is Starting, too; but a suspension clears the time of its step, and a loss keeps it.
     """
     status = observed.status
     was_at_rest = status.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING) and status.step_time is None
@@ -191,9 +191,9 @@ def _is_at_rest(observed: Observed, jobset: JobSetState, attempt: int) -> bool:
 
 
 def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
-    """Whether the last attempt is over for every host: a node that is lost may take minutes to show.
+    """Whether the last attempt has ended on every host: the loss of a node may take minutes to appear.
 
-    The next attempt's pods are only made when the old ones are gone.
+    The pods of the next attempt are only created when the old ones are gone.
     """
     if observed.hosts or _is_at_rest(observed, jobset, jobset.restarts - 1) or jobset.outcome is not None:
         return True
@@ -202,7 +202,7 @@ def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
 
 
 def committed_step(observed: Observed) -> int:
-    """The last committed step that anybody has reported; 0 before the first."""
+    """The last committed step that was reported; 0 before the first."""
     known = [
         observed.status.last_checkpoint_step,
         observed.progress.committed_step if observed.progress else None,

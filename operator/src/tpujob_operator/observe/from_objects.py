@@ -128,7 +128,7 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
 
 
 def account_of_pod(pod: Mapping[str, Any]) -> PodAccount | None:
-    """What the launcher of a pod that has ended tells of attempts in the same pods; None where it tells nothing."""
+    """The account of attempts in the same pods of a pod that has ended; None: it has none."""
     account = account_from_message(_terminated(pod).get("message") or "")
     if account is None:
         return None

@@ -26,7 +26,7 @@ from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicySta
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
-from tpujob_resource.models.in_place import launcher_tells
+from tpujob_resource.models.in_place import launcher_serves_account
 from tpujob_resource.models.shared_units import is_elastic, shares_units
 from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.stored import StoredJob
@@ -274,7 +274,7 @@ class Gatherer:
             self._reports.forget(key)
             return None
         return self._reports.follow(
-            key, lead, interval=self._report_interval(job, hosts), asks_launcher=launcher_tells(job.spec)
+            key, lead, interval=self._report_interval(job, hosts), asks_launcher=launcher_serves_account(job.spec)
         )
 
     async def _worker_job(self, job: StoredJob, jobset: JobSetState) -> WorkerJob | None:
@@ -340,7 +340,7 @@ class Gatherer:
 
 
 def _told_by(progress: Progress | None, hosts: Sequence[Host]) -> Iterator[PodAccount]:
-    """What the report of process 0 tells of attempts in the pods that run."""
+    """The account of attempts in the running pods, from the report of process 0."""
     lead = next((host for host in hosts if (host.slice_index, host.host_index) == (0, 0)), None)
     if lead is not None and progress is not None and not progress.is_final and progress.in_place is not None:
         yield PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=progress.in_place)

@@ -1,6 +1,6 @@
-"""What launchers tell of attempts in the same pods: from the report of process 0, and from any termination message.
+"""Reads the accounts of attempts in the same pods: from the report of process 0, and from any termination message.
 
-Written by the user's pods: numbers that make no sense are dropped here, and how much they may count is decided later.
+The user's pods write them: invalid numbers are dropped here, and `decide.in_place` limits how much valid ones count.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tpujob_resource.models.restart_causes import Cause
 WORDS_LENGTH = 500
 NAME_LENGTH = 253
 MOST = 1000
-"""Of restarts in place that are believed: no spec allows more."""
+"""The highest valid number of restarts in place: no spec allows more."""
 BEFORE_THE_FIRST_STEP = ("starting", "restoring", "compiling")
-"""Phases of a report."""
+"""Phases of a report before an attempt's first step."""
 CAUSES: Mapping[str, Cause] = {
     in_place.CRASH: Cause.CRASH,
     in_place.DISRUPTION: Cause.DISRUPTION,
@@ -29,21 +29,21 @@ CAUSES: Mapping[str, Cause] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InPlaceEnd:
-    """How an attempt ended after which all programs started again in the same pods; None is unknown."""
+    """The end of an attempt after which all programs started again in the same pods; None: unknown."""
 
     number: int
-    """From 1: the restart that followed."""
+    """Of the restart that followed, from 1."""
     cause: Cause
     process: int | None = None
-    """Whose program failed first."""
+    """The process whose program failed first."""
     exit_code: int | None = None
     at: datetime | None = None
     again: datetime | None = None
-    """When the programs started again, to the second, as Kubernetes has it: a pod that ended in it ended after that."""
+    """When the programs started again, cut to the second as in Kubernetes: a pod that ended in it ended after that."""
     step: int | None = None
-    """Steps done, as far as process 0 has said at its end."""
+    """Steps done, as process 0 reported at its end."""
     next_step: int | None = None
-    """The step from which the next attempt went on."""
+    """The step from which the next attempt continued."""
     seconds: int | None = None
     """From the failure to the first step after it."""
     words: str = ""
@@ -52,12 +52,12 @@ class InPlaceEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class InPlaceAccount:
-    """All ends that one launcher tells of: a number for each cause, and details of the last ones."""
+    """The account of one launcher: the number of ends for each cause, and details of the last ones."""
 
     counts: Mapping[Cause, int] = field(default_factory=dict)
     ends: tuple[InPlaceEnd, ...] = ()
     lead: str = ""
-    """The pod in which launcher 0 was first, which names the set of pods; empty: that of process 0 does."""
+    """The first pod of launcher 0, which identifies the set of pods; empty: the current pod of process 0 does."""
 
     @property
     def total(self) -> int:
@@ -67,7 +67,7 @@ class InPlaceAccount:
 
 @dataclass(frozen=True, kw_only=True)
 class PodAccount:
-    """The account that a pod gives."""
+    """The account of a pod."""
 
     pod: str
     attempt: int
@@ -78,13 +78,13 @@ class PodAccount:
 
 
 def last_restart(accounts: Iterable[PodAccount], attempt: int) -> datetime | None:
-    """When the programs last started again in the pods of an attempt of the JobSet; None: they have not."""
-    times = (end.again for told in accounts if told.attempt == attempt for end in told.account.ends)
+    """When the programs last started again in the pods of an attempt of the JobSet; None: never."""
+    times = (end.again for each in accounts if each.attempt == attempt for end in each.account.ends)
     return max((at for at in times if at is not None), default=None)
 
 
 def account_from_json(given: Any) -> InPlaceAccount | None:
-    """The account in a decoded JSON value; None where it is none, or counts nothing."""
+    """The account in a decoded JSON value; None: it is invalid, or all its counts are 0."""
     if not isinstance(given, dict) or not isinstance(given.get("counts"), dict):
         return None
     counts = {cause: _count(given["counts"].get(word)) or 0 for word, cause in CAUSES.items()}
@@ -102,9 +102,9 @@ def account_from_message(termination_message: str) -> InPlaceAccount | None:
 
 
 def account_from_report(report: Mapping[str, Any]) -> InPlaceAccount | None:
-    """The account in a report, with what the report alone knows of the attempt that runs.
+    """The account in a report, with the report's own details of the running attempt.
 
-    An older launcher tells how often, and why the last time.
+    An older launcher reports only the number of restarts, and the cause of the last one.
     """
     found = account_from_json(report.get("in_place"))
     if found is None:
@@ -123,7 +123,7 @@ def account_from_report(report: Mapping[str, Any]) -> InPlaceAccount | None:
 
 
 def _seconds(end: InPlaceEnd, phases: Any) -> int | None:
-    """From a failure to the first step after it: until the programs started again, and what they did before."""
+    """From a failure to the first step after it: until the programs started again, and from there to the step."""
     if end.at is None or end.again is None or end.again < end.at or not isinstance(phases, dict):
         return None
     spent = [_count(phases.get(phase, 0), most=2**31) for phase in BEFORE_THE_FIRST_STEP]

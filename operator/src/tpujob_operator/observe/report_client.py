@@ -1,4 +1,4 @@
-"""What a process says of itself, asked over HTTP once."""
+"""One HTTP request for the report of a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT = aiohttp.ClientTimeout(total=2, sock_connect=1)
 LARGEST_BYTES = 64 * 1024
-UNTOLD = "unknown"
+NOT_REPORTED = "unknown"
 """The phase of a program that serves no report itself."""
 
 
@@ -28,7 +28,7 @@ def report_url(host: Host) -> str | None:
 
 
 def in_place_url(host: Host) -> str | None:
-    """Where the launcher of process 0 serves what it has counted of restarts in place."""
+    """Where the launcher of process 0 serves its account of restarts in place."""
     return _url(host, ports.IN_PLACE, in_place.PATH)
 
 
@@ -40,31 +40,31 @@ def _url(host: Host, port: int, path: str) -> str | None:
 
 
 async def ask_both(session: aiohttp.ClientSession, report: str, of_launcher: str | None) -> Progress | None:
-    """The progress that a process reports, with its launcher's account of restarts in place where it gives none.
+    """The progress that a process reports, completed by its launcher's account of restarts in place.
 
     Args:
         session: Makes the requests.
-        report: Where the process serves its report.
-        of_launcher: Where its launcher serves the account; None: nowhere.
+        report: URL of the report of the process.
+        of_launcher: URL of its launcher's account; None: it serves none.
     """
     progress = await ask(session, report)
     if of_launcher is None or (progress is not None and progress.in_place is not None):
         return progress
-    told = await ask(session, of_launcher)
-    if told is None:
+    account = await ask(session, of_launcher)
+    if account is None:
         return progress
     return replace(
-        progress or Progress(phase=UNTOLD),
-        in_place_restarts=told.in_place_restarts,
-        in_place_cause=told.in_place_cause,
-        in_place=told.in_place,
+        progress or Progress(phase=NOT_REPORTED),
+        in_place_restarts=account.in_place_restarts,
+        in_place_cause=account.in_place_cause,
+        in_place=account.in_place,
     )
 
 
 async def ask(session: aiohttp.ClientSession, url: str) -> Progress | None:
-    """The progress that a process reports; None when it is not to be had, for whatever reason."""
+    """The progress that a process reports; None: there is no valid answer, for whatever reason."""
     try:
-        # A pod is no authority on where else the operator should connect.
+        # A pod must not decide where else the operator connects.
         async with session.get(url, timeout=TIMEOUT, allow_redirects=False) as answer:
             if answer.status != 200:
                 return None
@@ -75,7 +75,7 @@ async def ask(session: aiohttp.ClientSession, url: str) -> Progress | None:
 
 
 async def _body(content: aiohttp.StreamReader) -> bytes:
-    """All of an answer, in however many pieces it comes.
+    """The whole body of an answer.
 
     Raises:
         ValueError: it is longer than any report.

@@ -60,7 +60,7 @@ class ReportPoller:
             session: Makes the requests; stays the caller's to close.
             news: Called for a job whose report has changed.
             url: Where a host's report is.
-            of_launcher: Where its launcher tells of restarts in place, in jobs in which it does.
+            of_launcher: Where its launcher serves the account of restarts in place; None: it does not.
         """
         self._session = session
         self._news = news

@@ -274,7 +274,7 @@ class Observed(StoredJob):
     """Of a job with a queue whose JobSet is suspended."""
     progress: Progress | None = None
     in_place: tuple[PodAccount, ...] = ()
-    """What pods that run, and pods that have ended, tell of attempts in the same pods."""
+    """The accounts of attempts in the same pods, of running pods and of those that have ended."""
     free_slices: int = 0
     """Slices more for which free machines, or quota of its queue, were seen, while the job runs with fewer than it asks
     for."""

@@ -209,7 +209,7 @@ class TerminationCache:
         return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
 
     def accounts(self, key: Key, jobset_uid: str) -> tuple[PodAccount, ...]:
-        """What pods of one JobSet that have ended tell of attempts in the same pods."""
+        """The accounts of attempts in the same pods, of ended pods of one JobSet."""
         return tuple(account for uid, account in self._accounts.get(key, {}).values() if uid == jobset_uid)
 
     def leaving(self, key: Key, jobset_uid: str) -> tuple[Leaving, ...]:

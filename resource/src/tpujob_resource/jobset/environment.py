@@ -10,7 +10,7 @@ from tpujob_contract import environment as names
 from tpujob_contract.connections import ports
 from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
-from tpujob_resource.models.in_place import launcher_tells
+from tpujob_resource.models.in_place import launcher_serves_account
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import EnvVar, Spec
@@ -109,7 +109,7 @@ def _member(job: TpuTrainingJob) -> list[Object]:
     ]
     if job.spec.in_place_restarts:
         variables.append(_constant(names.IN_PLACE, job.spec.in_place_restarts))
-    if launcher_tells(job.spec):
+    if launcher_serves_account(job.spec):
         variables.append(_constant(names.IN_PLACE_PORT, ports.IN_PLACE))
     if replaces_pods(job):
         variables += [

@@ -11,7 +11,7 @@ from typing import Any
 from tpujob_contract import kubernetes_names
 from tpujob_contract.connections import ports
 from tpujob_resource.jobset.build import child_labels, owner_references
-from tpujob_resource.models.in_place import launcher_tells
+from tpujob_resource.models.in_place import launcher_serves_account
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 
@@ -34,7 +34,7 @@ def network_policy(job: TpuTrainingJob, settings: JobSettings, *, incarnation: i
         "labels": child_labels(job, incarnation),
     }
     owners = owner_references(job)
-    reports = [ports.REPORT, ports.IN_PLACE] if launcher_tells(job.spec) else [ports.REPORT]
+    reports = [ports.REPORT, ports.IN_PLACE] if launcher_serves_account(job.spec) else [ports.REPORT]
     ingress: list[Object] = [{"from": readers, "ports": [{"protocol": "TCP", "port": port} for port in reports]}]
     if job.spec.workers is None:
         # All ports: besides ours there are those that libtpu and gloo choose.

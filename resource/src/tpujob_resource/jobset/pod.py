@@ -17,7 +17,7 @@ from tpujob_resource.jobset.environment import (
 from tpujob_resource.jobset.multislice_network import pod_network, resource_claims
 from tpujob_resource.jobset.scheduling import Avoided, node_affinity, node_selector, tolerations
 from tpujob_resource.jobset.volumes import CODE, LAUNCHER, build_mounts, build_volumes, code_volume
-from tpujob_resource.models.in_place import launcher_tells
+from tpujob_resource.models.in_place import launcher_serves_account
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Code, ResourceAmounts, Resources
@@ -157,7 +157,7 @@ def _build_main_security(settings: JobSettings, *, read_only: bool) -> Object:
 
 def _ports(job: TpuTrainingJob) -> list[Object]:
     named = [("report", ports.REPORT)]
-    if launcher_tells(job.spec):
+    if launcher_serves_account(job.spec):
         named.append(("in-place", ports.IN_PLACE))
     if job.spec.workers is None:
         named.append(("coordinator", ports.COORDINATOR))
