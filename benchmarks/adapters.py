@@ -1,7 +1,7 @@
-"""Seconds and memory of a step that trains adapters, in parts of one that trains every weight, on the device at hand.
+"""Time and memory of a step that trains adapters, relative to one that trains all weights, on the local device.
 
-`make bench-adapters`: on a CPU with a small model; `SIZE=1b` for an accelerator. Each case is a process of its own, so
-that its peak is its own; all cases run twice, in turns, and the faster round counts.
+`make bench-adapters`: on a CPU with a small model; `SIZE=1b` for an accelerator. Each case runs in its own process, so
+that its memory peak is its own; all cases run twice, in turns, and the faster round counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tpujob_trainer.train.step_flags import StepFlags
 SMALL = {"embedDim": 512, "mlpDim": 2048, "heads": 4, "kvHeads": 4, "layers": 2, "vocabSize": 2048}
 LARGE = {"embedDim": 2048, "mlpDim": 8192, "heads": 16, "kvHeads": 8, "layers": 16, "vocabSize": 32000}
 SIZES: dict[str, tuple[dict[str, Any], int, int, int]] = {"small": (SMALL, 2, 512, 5), "1b": (LARGE, 8, 1024, 20)}
-"""Model, rows, tokens of a row, steps that are timed."""
+"""Model, rows, tokens of a row, timed steps."""
 ALL = ("query", "key", "value", "out", "gate", "up", "down")
 TARGETS: dict[str, tuple[Any, ...]] = {"every weight": (), "all matrices": ALL, "query and value": ("query", "value")}
 REMAT = ("none", "full")
@@ -37,7 +37,7 @@ ROUNDS = 2
 
 
 def step_figures(size: str, remat: str, targets: tuple[Any, ...]) -> dict[str, float | None]:
-    """Median seconds of a step, and the device's peak in GB, where it tells."""
+    """The median seconds of a step, and the device's memory peak in GB; None: the device does not report it."""
     model_block, rows, length, steps = SIZES[size]
     block: dict[str, Any] = {
         "model": {**model_block, "remat": remat},

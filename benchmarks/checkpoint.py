@@ -119,7 +119,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def bucket() -> Iterator[str]:
-    """A folder of a bucket of an emulator that is started for it; it holds all objects in memory."""
+    """Starts a storage emulator, which keeps all objects in memory; yields a folder in a bucket of it."""
     binaries.build_all(print, names=(EMULATOR,))
     (port,) = free_ports(1)
     where = f"127.0.0.1:{port}"
@@ -147,7 +147,7 @@ class Fingerprints:
 
 
 def made(layers: int, optimizer: optax.GradientTransformation) -> Tree:
-    """Weights and moments, in float32."""
+    """A state of weights and moments, in float32."""
     keys = jax.random.split(jax.random.key(0), layers)
     weights = {f"{i:02d}": jax.random.normal(key, (WIDTH, WIDTH)) / WIDTH**0.5 for i, key in enumerate(keys)}
     return {"weights": weights, "optimizer": optimizer.init(weights)}
@@ -174,7 +174,7 @@ def compiled_step(optimizer: optax.GradientTransformation, tree: Tree, tokens: i
 def train(
     step: Callable[[Tree], Tree], tree: Tree, *, steps: int, save: Callable[[int, Tree], Any]
 ) -> tuple[Tree, list[float]]:
-    """The last state, and the seconds of each step with whatever a save adds to it."""
+    """Trains; returns the last state, and the seconds of each step, including those that a save adds."""
     seconds = []
     for at in range(steps):
         began = time.perf_counter()
@@ -197,7 +197,7 @@ def opened(directory: str, blocking: list[float], commits: list[float]) -> Check
 
 
 def best_of(times: int, action: Callable[[], object], *, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The least of the seconds that it took, after one that does not count."""
+    """The least seconds of several calls of an action, after one that does not count."""
     action()
     found = []
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""What a command costs before it does anything: processor time, in turns with an empty program of the interpreter.
+"""Processor time of commands that do next to nothing, in turns with an empty Python program.
 
 Run it from the repository's root: `make bench-commands`.
 """
@@ -35,7 +35,7 @@ users: [{name: none, user: {token: none}}]
 
 
 def cpu_seconds(arguments: list[str], environ: Mapping[str, str]) -> float:
-    """Of a process and all that it starts."""
+    """Runs Python with arguments; returns the processor time of the process and its descendants."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -46,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder, "config")
         kubeconfig.write_text(NO_CLUSTER)
-        # Bytecode is written once, as an installation does; the first round, which writes it, does not count.
+        # Bytecode is written once, as by an installation; the first round, which writes it, does not count.
         environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPYCACHEPREFIX": folder}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
         rounds = [{name: cpu_seconds(line, environ) for name, line in COMMANDS.items()} for _ in range(ROUNDS + 1)][1:]

@@ -3,10 +3,10 @@
     make bench-data         # python benchmarks/data.py [--megabytes 48] [--seconds 3] [--repeat 2] [--tokenizer bpe]
 
 The text is real: the source of Python's standard library and of the installed packages, in documents of about 3 000
-bytes, as zstd parquet with 250 rows a row group; a byte-level BPE of 16 000 tokens is trained on it. Every way of
-`data_readers.py` runs in a process of its own, on one core, in turns. CPU seconds are counted, not the clock's, so that
-other work on the machine matters little; figures compare only within a run. For scale: a host of four v6e chips that
-trains an 8B model eats about 30 000 tokens a second.
+bytes, as zstd parquet with 250 rows per row group; a byte-level BPE of 16 000 tokens is trained on it. Each reader of
+`data_readers.py` runs in its own process, on one core, in turns. CPU time is measured, not wall time, so that other
+work on the machine has little effect; compare figures only within a run. For scale: a host of four v6e chips that
+trains an 8B model consumes about 30 000 tokens a second.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ import tokenizers
 from data_readers import READERS, Task
 
 FILES, COPIES = 8, 8
-"""Copies are further names of the same files: as many row groups as ours wants units, so that it keeps none decoded."""
+"""Copies are hard links to the same files: enough row groups for our units, so that our reader keeps none decoded."""
 ROW_GROUP_ROWS = 250
 PROCESSES = 4
-"""A divisor of the files: else split_dataset_by_node reads everything on every process."""
+"""A divisor of the number of files: otherwise, split_dataset_by_node reads everything on every process."""
 DOCUMENT_BYTES = 3000
 SHAPES = ((2, 8192), (16, 512))
 """Rows of one process, and sequence length."""
@@ -49,7 +49,7 @@ PACKAGES = ("datasets", "grain", "pyarrow", "tokenizers", "numpy")
 
 
 def documents(limit_bytes: int) -> Iterator[str]:
-    """Pieces of source files, cut at empty lines."""
+    """Parts of source files, cut at empty lines."""
     roots = [Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))]
     total = 0
     for root in roots:
@@ -67,7 +67,7 @@ def documents(limit_bytes: int) -> Iterator[str]:
 
 
 def write_data(folder: Path, megabytes: int) -> tuple[str, ...]:
-    """The files of the data set, of equal numbers of rows."""
+    """Writes the files of the data set, with about equal numbers of rows; returns their paths."""
     texts = list(documents(megabytes << 20))
     order = np.random.default_rng(0).permutation(len(texts))
     paths = []
@@ -84,7 +84,7 @@ def write_data(folder: Path, megabytes: int) -> tuple[str, ...]:
 
 
 def write_tokenizer(folder: Path, path: str) -> Path:
-    """A byte-level BPE of 16 000 tokens, trained on the first file's rows."""
+    """Trains a byte-level BPE of 16 000 tokens on the rows of a file; returns the path of the tokenizer."""
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=16_000, special_tokens=["</s>"], show_progress=False)
@@ -96,7 +96,7 @@ def write_tokenizer(folder: Path, path: str) -> Path:
 
 
 def measure(reader: str, task: Task, seconds: float) -> dict[str, float]:
-    """Tokens for each second of CPU, all threads of this process together."""
+    """Tokens per second of CPU time of all threads, the share of a core, and the memory peak."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     batches = READERS[reader](task)
@@ -116,7 +116,7 @@ def measure(reader: str, task: Task, seconds: float) -> dict[str, float]:
 
 
 def measure_elsewhere(reader: str, task: Task, seconds: float, cache: str) -> dict[str, float]:
-    """The same in a new process on one core."""
+    """The figures of `measure` in a new process on one core."""
     core = min(os.sched_getaffinity(0))
     command = [sys.executable, __file__, "--reader", reader, "--task", json.dumps(asdict(task))]
     environment = {**os.environ, "HF_HOME": cache, "HF_DATASETS_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
@@ -129,7 +129,7 @@ def measure_elsewhere(reader: str, task: Task, seconds: float, cache: str) -> di
 
 
 def compare(task: Task, seconds: float, repeat: int, cache: str) -> dict[str, dict[str, float]]:
-    """The median of each reader over so many rounds, each round all readers in turn."""
+    """The median figures of each reader over `repeat` rounds; each round runs all readers in turn."""
     rounds = [{name: measure_elsewhere(name, task, seconds, cache) for name in READERS} for _ in range(repeat)]
     return {
         name: {key: statistics.median(found[name][key] for found in rounds) for key in rounds[0][name]}
@@ -138,13 +138,13 @@ def compare(task: Task, seconds: float, repeat: int, cache: str) -> dict[str, di
 
 
 def named(task: Task) -> str:
-    """What a column of the table is called."""
+    """The name of a task's column in the table."""
     kind = "bytes" if task.tokenizer == "bytes" else "BPE"
     return f"{kind}, {task.rows} × {task.sequence_length}"
 
 
 def table(columns: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
-    """Lines of Markdown: million tokens for each second of one core, by way and column."""
+    """Lines of a Markdown table: million tokens per second of one core, by reader and column."""
 
     def row(name: str, values: Iterable[float]) -> str:
         return " | ".join((f"| {name}", *(f"{value:.3g}" for value in values))) + " |"
@@ -174,7 +174,7 @@ def main() -> None:
     given = arguments.parse_args()
     if given.reader:
         print(json.dumps(measure(given.reader, Task(**json.loads(given.task)), given.seconds)), flush=True)
-        os._exit(0)  # threads that read ahead are in the middle of it
+        os._exit(0)  # does not wait for threads that read ahead
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     print(f"Python {platform.python_version()}, {versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     columns = {}

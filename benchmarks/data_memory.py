@@ -2,8 +2,8 @@
 
     make bench-data         # python benchmarks/data_memory.py [--lanes 1024] [--unit-kibibytes 1024] [--json]
 
-A corpus of row groups of about a mebibyte of text, a lane for each row of the batch, read for long enough that every
-lane holds a unit and has the next one ready. Runs in a process of its own, and fails above the stated limit.
+A corpus of row groups of about a mebibyte of text, with a lane for each row of the batch, read until every lane has a
+unit in memory and the next one ready. Runs in its own process, and fails if it exceeds LIMIT_MEBIBYTES.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILES = 32
 
 
 def write_corpus(folder: Path, lanes: int, unit_bytes: int) -> None:
-    """Files that are hard links of the first; together eight units for each lane."""
+    """Writes a file and hard links to it; together they have eight units for each lane."""
     folder.mkdir()
     random = np.random.default_rng(0)
     words = [random.bytes(4).hex() for _ in range(5000)]
@@ -42,7 +42,7 @@ def write_corpus(folder: Path, lanes: int, unit_bytes: int) -> None:
 
 
 def measure(folder: Path, lanes: int) -> dict[str, float]:
-    """Memory at the highest point, beside what it was before the first read."""
+    """The memory peak, the memory of each lane, and the seconds of reading 20 batches."""
     from tpujob_trainer.data import BatchLoader, DataConfig, load_tokenizer, make_manifest, plan_lanes
 
     config = DataConfig(path=f"{folder}/*.parquet")

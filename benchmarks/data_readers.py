@@ -1,8 +1,8 @@
-"""The same text files to the same batches, in five ways; each gives batches of int32 arrays [rows, S] without end.
+"""Five readers of the same text files; each yields an endless stream of batches of int32 arrays [rows, S].
 
-Every way reads parquet from disk, shuffles within a row group or a thousand rows, tokenises with the same tokenizer,
-puts the end token behind each document, packs documents into windows (inputs, targets, segment ids, positions), and
-does it for the share of process 0 of `processes`.
+Each reads parquet from disk, shuffles within a row group or a thousand rows, tokenises with the same tokenizer, appends
+the end token to each document, packs documents into windows (inputs, targets, segment ids, positions), and reads the
+share of process 0 of `processes`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 from tpujob_trainer.data import BatchLoader, DataConfig, load_tokenizer, make_manifest, plan_lanes
 
 SHUFFLE_ROWS = 1000
-"""Rows among which is shuffled; ours and that by row groups do it within a row group."""
+"""The rows of a shuffle buffer; our reader and `grain_on_row_groups` shuffle within a row group instead."""
 KEYS = ("inputs", "targets", "segment_ids", "positions")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be read, and the batches that come out."""
+    """The input of a reader, and the shape of its batches."""
 
     folder: str
     files: tuple[str, ...]
@@ -36,7 +36,7 @@ class Task:
 
     @property
     def share(self) -> tuple[str, ...]:
-        """Process 0's files, by hand."""
+        """Process 0's files, for readers that do not split the files themselves."""
         return self.files[:: self.processes]
 
 
@@ -44,7 +44,7 @@ Batches = Iterator[dict[str, Any]]
 
 
 def tpujob(task: Task) -> Batches:
-    """The loader that training uses, with its threads."""
+    """The loader of the trainer, with its threads."""
     config = DataConfig(path=task.folder, tokenizer=task.tokenizer)
     tokenizer = load_tokenizer(config)
     total = task.rows * task.processes
@@ -61,7 +61,7 @@ def datasets_as_documented(task: Task) -> Batches:
     length = task.sequence_length
 
     def pack(columns: dict[str, list[list[int]]]) -> dict[str, Any]:
-        # As the examples of transformers do it; what is left of a thousand rows is dropped.
+        # As in the examples of transformers; the remainder of each thousand rows is dropped.
         tokens = list(itertools.chain.from_iterable(columns["ids"]))
         ends = np.cumsum([len(ids) for ids in columns["ids"]])
         return _windows(np.array(tokens, np.int32), ends, length)
@@ -78,9 +78,9 @@ def datasets_as_documented(task: Task) -> Batches:
 
 
 def datasets_on_arrow(task: Task) -> Batches:
-    """Streaming and split_dataset_by_node for the files alone; the rest on Arrow tables and numpy, by hand.
+    """Streaming and split_dataset_by_node for the files alone; the rest with Arrow tables and numpy.
 
-    Keeps no position: it cannot go on where it was.
+    It keeps no position, so it cannot resume.
     """
     encode = _array_encoder(task.tokenizer)
     random = np.random.default_rng(0)
@@ -108,7 +108,7 @@ def grain_as_documented(task: Task) -> Batches:
 
 
 def grain_on_row_groups(task: Task) -> Batches:
-    """A source of whole row groups, tokenised a row group at a time, then grain's ConcatThenSplit and batch."""
+    """A source of whole row groups, tokenised one row group at a time, then grain's ConcatThenSplit and batch."""
     import grain
     import pyarrow.parquet as pq
     from grain import experimental
@@ -171,7 +171,7 @@ def _streamed(task: Task) -> Any:
 
 
 def _encoder(tokenizer: str) -> Callable[[list[str]], list[list[int]]]:
-    """Texts to ids with the end token behind each, by the fastest call that the library documents."""
+    """A function from texts to ids, each with the end token, by the fastest documented call of the library."""
     if tokenizer == "bytes":
         return lambda texts: [[*text.encode(), 257] for text in texts]
     import tokenizers
@@ -182,7 +182,7 @@ def _encoder(tokenizer: str) -> Callable[[list[str]], list[list[int]]]:
 
 
 def _array_encoder(tokenizer: str) -> Callable[[list[str]], list[np.ndarray]]:
-    """The same as arrays, int32; bytes without a list of them in between."""
+    """The same for arrays; for bytes, without an intermediate list."""
     if tokenizer != "bytes":
         encode = _encoder(tokenizer)
         return lambda texts: [np.array(ids, np.int32) for ids in encode(texts)]
@@ -190,7 +190,7 @@ def _array_encoder(tokenizer: str) -> Callable[[list[str]], list[np.ndarray]]:
 
 
 def _windows(tokens: np.ndarray, ends: np.ndarray, length: int) -> dict[str, np.ndarray]:
-    """As many windows as the tokens fill; [windows, length] each."""
+    """The windows that the tokens fill; each array is [windows, length]."""
     count = (len(tokens) - 1) // length
     used = count * length
     begins = np.zeros(len(tokens) + 1, bool)

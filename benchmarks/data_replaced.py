@@ -18,7 +18,7 @@ from tpujob_trainer.data.sources.local_versions import sampled_version
 
 
 def measure(folder: Path, files: int, kibibytes: int) -> dict[str, float]:
-    """Microseconds for each file or each read."""
+    """Microseconds of each operation, per file or per read."""
     content = os.urandom(kibibytes << 10)
     paths = [folder / f"{number:06d}.txt" for number in range(files)]
     for path in paths:
@@ -44,7 +44,7 @@ def measure(folder: Path, files: int, kibibytes: int) -> dict[str, float]:
 
 
 def timed[T](call: Callable[[T], object], items: list[T], rounds: int = 5) -> float:
-    """Microseconds of one call; the best of several rounds."""
+    """The microseconds of one call, in the best of several rounds."""
     best = float("inf")
     for _ in range(rounds):
         start = time.perf_counter()

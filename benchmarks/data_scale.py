@@ -2,8 +2,8 @@
 
     make bench-data         # python benchmarks/data_scale.py [--files 5000] [--row-groups 400] [--json]
 
-The corpus is metadata alone: one parquet file of tiny row groups, under so many names (hard links). Runs in a process
-of its own on two cores, and fails where a stated limit is exceeded.
+The corpus is mostly metadata: one parquet file of tiny row groups, with many hard links. Runs in its own process on two
+cores, and fails if it exceeds LIMIT_SECONDS or LIMIT_MEBIBYTES.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_SIZE = 1024
 
 
 def write_corpus(folder: Path, files: int, row_groups: int) -> None:
-    """Files of row groups of one row each, with statistics, beside a column that is not wanted."""
+    """Writes a file with row groups of one row each, with statistics and columns that are not read, and hard links."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("url", pa.string())])
     folder.mkdir()
     first = folder / "part-00000.parquet"
@@ -41,7 +41,7 @@ def write_corpus(folder: Path, files: int, row_groups: int) -> None:
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Seconds of each part, and the largest amount of memory held."""
+    """The seconds of each part, the number of units, the memory peak, and the size of the manifest."""
     from tpujob_trainer.data import DataConfig, make_manifest, plan_lanes, read_manifest, write_manifest
     from tpujob_trainer.data.manifest.permutation import Permutation
 

@@ -62,7 +62,7 @@ VOCABULARY = 512
 
 
 def shape_of(width: int) -> ModelShape:
-    """Eight layers of a Qwen 2 model of some width."""
+    """The shape of a Qwen 2 model of eight layers with a given width."""
     return ModelShape(
         family="qwen2",
         layers=8,
@@ -78,15 +78,15 @@ def shape_of(width: int) -> ModelShape:
 
 
 LAYERS = (4, 5)
-"""About as deep in it as 15 to 18 in the 28 layers of Qwen2.5-7B."""
+"""At about the relative depth of layers 15 to 18 of the 28 layers of Qwen2.5-7B."""
 TOLERANCE = 2e-3
-"""Of float16 values, relative to 1 and their size."""
+"""Of float16 values, relative to 1 plus their absolute value."""
 LENGTH, BATCH, UNIT_ROWS = 256, 8, 128
-"""As many rows to a unit as the careful loop sorts at a time."""
+"""A unit has as many rows as the careful loop sorts at a time."""
 
 TORCH_PROGRAM = Path(__file__).with_name("extract_torch.py")
 WAYS = ("documented", "careful")
-"""In which transformers is used; `extract_torch.py` describes them."""
+"""The two loops over transformers; `extract_torch.py` describes them."""
 
 
 LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -95,12 +95,12 @@ LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "short": lambda chance, rows: chance.uniform(0, LENGTH / 8, rows),
     "long-tailed": lambda chance, rows: LENGTH / 12 * chance.lognormal(0.0, 1.0, rows),
 }
-"""Of rows, in tokens, before they are cut at LENGTH: web text of which half the rows are full; any; sentences; many
-short ones and a few that are full."""
+"""Distributions of row lengths, in tokens, before rows are cut at LENGTH: web text with half of the rows full; uniform;
+sentences; many short rows and a few full ones."""
 
 
 def corpus(folder: Path, rows: int, kind: str) -> list[list[int]]:
-    """Rows of tokens with lengths of a kind."""
+    """Writes rows of random tokens with lengths of a distribution; returns them."""
     chance = np.random.default_rng(0)
     lengths = np.minimum(LENGTH, LENGTHS[kind](chance, rows).astype(int) + 1)
     made = [chance.integers(0, VOCABULARY, length).tolist() for length in lengths]
@@ -109,13 +109,13 @@ def corpus(folder: Path, rows: int, kind: str) -> list[list[int]]:
 
 
 class Metered(BatchedWork):
-    """Counts the processor time of its threads beside the forward pass."""
+    """Measures the processor time of its threads outside the forward pass."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cpu: collections.Counter[str] = collections.Counter()
         self.busy_seconds = 0.0
-        """For which the devices had at least one batch."""
+        """The time for which the devices had at least one batch."""
         self._under_way, self._since, self._lock = 0, 0.0, threading.Lock()
 
     def read(self, unit: int) -> Rows:
@@ -174,23 +174,25 @@ def make_work(folder: Path, forward: Program) -> tuple[Metered, Any]:
 
 @dataclass(frozen=True)
 class Seconds:
-    """For all rows."""
+    """Wall time and processor time for all rows."""
 
     wall: float
     cpu: float
-    """Of all threads of this process: what other work on the machine hardly changes."""
+    """Of all threads of the process: other work on the machine hardly affects it."""
 
 
 def measured(function: Callable[[], Any]) -> Seconds:
-    """What a function takes."""
+    """Runs a function; returns its seconds."""
     began, cpu_began = time.monotonic(), time.process_time()
     function()
     return Seconds(time.monotonic() - began, time.process_time() - cpu_began)
 
 
 def product_rate() -> float:
-    """Operations per second of processor time of a product of two matrices, float32, of the model's sizes: the best of
-    ten times, since it differs twofold from one to the next."""
+    """Operations per second of processor time of a float32 matrix product of the model's sizes.
+
+    The best of ten measurements, which differ by up to a factor of two.
+    """
     tokens, width = BATCH * LENGTH, 256
     left, right = jax.numpy.ones((tokens, width)), jax.numpy.ones((width, 3 * width))
     product = jax.jit(jax.numpy.matmul)
@@ -205,7 +207,7 @@ def product_rate() -> float:
 
 
 def seconds_of_a_position(forward: Program, length: int) -> float:
-    """Processor time of the forward pass in full sequences of one length."""
+    """The processor seconds per position of the forward pass, in full sequences of one length."""
     size = batch_rows(length, longest=LENGTH, rows=BATCH)
     sequences = one_to_a_sequence(np.zeros((size, length), np.int32), np.full(size, length, np.int32))
     jax.block_until_ready(forward(sequences))
@@ -213,13 +215,13 @@ def seconds_of_a_position(forward: Program, length: int) -> float:
 
 
 def held(units: list[Rows], plan: Callable[[Rows], list[Batch]]) -> float:
-    """Of the positions that are computed, those that hold a token."""
+    """The share of the computed positions that contain a token."""
     computed = sum(batch.size * batch.length for unit in units for batch in plan(unit))
     return sum(int(unit.lengths.sum()) for unit in units) / computed
 
 
 def bare(work: BatchedWork, num_units: int) -> Seconds:
-    """The forward pass of all batches, and nothing else."""
+    """The seconds of the forward pass of all batches, and nothing else."""
     batches = []
     for unit in range(num_units):
         rows = work.read(unit)
@@ -234,7 +236,7 @@ def bare(work: BatchedWork, num_units: int) -> Seconds:
 
 
 def whole(work: BatchedWork, num_units: int, out: Path) -> Seconds:
-    """A worker, from the first claim to the last unit that is done."""
+    """The seconds of a worker, from the first claim until the last unit is done."""
     bucket, worker = open_bucket(out), "bench-0-0"
     scratch = Scratch(str(out / "scratch"), 1 << 30, field="spec.trainer.extract.scratch")
     engine = Engine(
@@ -256,7 +258,7 @@ def whole(work: BatchedWork, num_units: int, out: Path) -> Seconds:
 
 
 class Torch:
-    """The loop over transformers, in a process of its own that has loaded everything."""
+    """A loop over transformers in its own process, which has loaded the model and is compiled."""
 
     def __init__(self, python: str, model: Path, way: str, *, is_compiled: bool) -> None:
         layers = ",".join(map(str, LAYERS))
@@ -266,7 +268,7 @@ class Torch:
         self._answer()
 
     def __call__(self, out: Path) -> Seconds:
-        """For all rows; the files are in `out` then."""
+        """Computes all rows and writes the files to `out`; returns the seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{out}\n")
         self._process.stdin.flush()
@@ -285,7 +287,7 @@ class Torch:
 
 
 def require_equal(ours: Path, theirs: Path, rows: list[list[int]]) -> float:
-    """The largest difference from the documented loop; ends the program if it is more than float16 explains."""
+    """The largest difference from the documented loop; exits if it exceeds `TOLERANCE`."""
     files = sorted((ours / "out").iterdir())
     found = pa.concat_tables(pq.read_table(file) for file in files).sort_by("sample")
     worst = 0.0
@@ -299,7 +301,7 @@ def require_equal(ours: Path, theirs: Path, rows: list[list[int]]) -> float:
 
 
 def compared(ours: list[Seconds], other: list[Seconds]) -> str:
-    """Our speed as a part of the other's, round by round."""
+    """Our speed relative to the other's: the median and the range over the rounds, as text."""
     wall = [b.wall / a.wall for a, b in zip(ours, other, strict=True)]
     cpu = [b.cpu / a.cpu for a, b in zip(ours, other, strict=True)]
     return (
@@ -309,7 +311,7 @@ def compared(ours: list[Seconds], other: list[Seconds]) -> str:
 
 
 def shares(forward: Seconds, worker: Seconds, beside: Mapping[str, float]) -> dict[str, float]:
-    """Of a worker's processor time: the forward pass, as it takes alone, and what is counted beside it."""
+    """Shares of a worker's processor time: the bare forward pass, the other measured parts, and the rest."""
     found = {"forward pass": forward.cpu / worker.cpu}
     found |= {what: beside[what] / worker.cpu for what in sorted(beside)}
     return found | {"all else": 1 - sum(found.values())}

@@ -28,14 +28,14 @@ from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM
 
 WINDOW_BATCHES = 16
-"""Whose rows are sorted together."""
+"""The number of batches whose rows are sorted together."""
 
 
 class Extractor:
-    """The loop, with its model loaded."""
+    """A loaded model with hooks on the kept layers."""
 
     def __init__(self, folder: str, layers: Sequence[int], *, is_careful: bool, is_compiled: bool) -> None:
-        """Loads the model and puts the hooks in place."""
+        """Loads the model and registers the hooks."""
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().model
         self.kept: dict[int, Any] = {}
         if is_careful:
@@ -53,7 +53,7 @@ class Extractor:
         return keep
 
     def values(self, rows: Sequence[Sequence[int]], length: int) -> dict[str, np.ndarray]:
-        """float16 [tokens, width] of each layer, row after row."""
+        """The values of each layer, float16 [tokens, width], with the rows concatenated."""
         tokens = torch.zeros((len(rows), length), dtype=torch.long)
         mask = torch.zeros_like(tokens)
         for place, row in enumerate(rows):
@@ -66,13 +66,13 @@ class Extractor:
 
 
 def documented(extractor: Extractor, rows: list[list[int]], batch: int, length: int, out: Path) -> None:
-    """All rows, in their order."""
+    """Writes the values of all rows, in their order."""
     for first in range(0, len(rows), batch):
         np.savez(out / f"{first}.npz", **extractor.values(rows[first : first + batch], length))
 
 
 def careful(extractor: Extractor, rows: list[list[int]], batch: int, out: Path) -> None:
-    """All rows, those of one length together, while the files before are written."""
+    """Writes the values of all rows, grouped by length; a thread writes each file during the next batches."""
     pending: queue.Queue[Any] = queue.Queue(2)
 
     def write() -> None:
@@ -93,7 +93,7 @@ def careful(extractor: Extractor, rows: list[list[int]], batch: int, out: Path) 
 
 
 def by_length(rows: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
-    """Numbers of rows that are computed together."""
+    """Batches of row numbers with similar lengths."""
     window = WINDOW_BATCHES * batch
     for first in range(0, len(rows), window):
         ordered = sorted(range(first, min(first + window, len(rows))), key=lambda row: len(rows[row]))
@@ -102,7 +102,7 @@ def by_length(rows: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
 
 
 def main() -> None:
-    """Answers until stdin ends."""
+    """Handles requests until stdin ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("batch", type=int)
@@ -115,7 +115,7 @@ def main() -> None:
     layers = [int(layer) for layer in options.layers.split(",")]
     extractor = Extractor(options.folder, layers, is_careful=is_careful, is_compiled=options.compile)
     rows = json.loads(Path(options.folder, "rows.json").read_text())
-    extractor.values(rows[: options.batch], options.length)  # compiles, and fills caches
+    extractor.values(rows[: options.batch], options.length)  # compiles and fills caches
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:

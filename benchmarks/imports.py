@@ -1,4 +1,4 @@
-"""The imports of the trainer, as they are and as they would be with pandas and Python's collections; in turns.
+"""Time of the trainer's imports, as they are and with pandas and garbage collection; in turns.
 
 Run it from the repository's root: `make bench-restart`.
 """
@@ -20,7 +20,7 @@ PAIRS = 10
 
 
 def costs(program: str) -> tuple[float, float]:
-    """CPU seconds and seconds of a process."""
+    """Runs a program; returns its CPU seconds and its wall-clock seconds."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run([sys.executable, "-c", program], check=True)
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -29,7 +29,7 @@ def costs(program: str) -> tuple[float, float]:
 
 def main() -> None:
     pairs = [[costs(program) for program in PROGRAMS.values()] for _ in range(PAIRS + 1)]
-    del pairs[0]  # it read the disk
+    del pairs[0]  # the first read the files from disk
     for index, name in enumerate(PROGRAMS):
         cpu, wall = (statistics.median(pair[index][at] for pair in pairs) for at in (0, 1))
         print(f"{name:12} {cpu:.2f} CPU seconds, {wall:.2f} s")

@@ -1,8 +1,8 @@
-"""Kubeflow Trainer on a control plane that has the JobSet controller: its manifests, its process on loopback.
+"""Kubeflow Trainer on a control plane with the JobSet controller: its manifests, and its process on loopback.
 
-Its manifests hold for a cluster, with a Deployment and a Service. Here the process runs beside the control plane, as
-its service account, with the configuration of those manifests but for addresses, the election of a leader, which a
-single process does not need, and certificates, which are given to it.
+Its manifests are for a cluster, with a Deployment and a Service. Here the process runs outside the cluster, with its
+service account and the configuration of its manifests, except: addresses; leader election, which a single process does
+not need; and certificates, which are provided.
 """
 
 import json
@@ -27,7 +27,7 @@ NAME = "kubeflow-trainer-controller-manager"
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 RUNTIME = "jax-distributed"
 WITHOUT_JOBSET = "# Comment this line if JobSet is installed"
-"""What the manifests say of the line that installs JobSet, too."""
+"""The comment in the manifests on the line that also installs JobSet."""
 LEFT_OUT = ("Deployment", "Service", "CustomResourceDefinition")
 
 
@@ -38,7 +38,7 @@ def custom_resources() -> list[Path]:
 
 @contextmanager
 def controller(plane: ControlPlane) -> Iterator[int]:
-    """Its controller; the process id. Returns to the caller when a job can be created."""
+    """Runs the controller for the block, which starts when a job can be created; yields the process id."""
     webhook, health = free_ports(2)
     configuration = _install(plane, webhook)
     folder = plane.directory / "kubeflow"
@@ -54,7 +54,7 @@ def controller(plane: ControlPlane) -> Iterator[int]:
     }
     config = folder / "config.yaml"
     config.write_text(json.dumps(configuration))
-    # It looks for its certificates in the folder for temporary files.
+    # It reads its certificates from a subfolder of the folder for temporary files.
     environment = {"KUBECONFIG": str(plane.kubeconfig_of_service_account(NAMESPACE, NAME)), "TMPDIR": str(folder)}
     command: list[str | Path] = [binaries.path("kubeflow-trainer"), f"--config={config}"]
     process = Process("kubeflow-trainer", command, folder / "log", environment=environment)
@@ -78,7 +78,7 @@ def create(plane: ControlPlane, name: str, *, namespace: str) -> None:
 
 
 def _install(plane: ControlPlane, webhook_port: int) -> dict[str, Any]:
-    """Applies its manifests without the workload; the configuration that they hold."""
+    """Applies its manifests without the workload; returns the configuration in them."""
     manifests = plane.directory / "kubeflow-manifests"
     shutil.copytree(binaries.files("kubeflow-trainer"), manifests)
     overlay = manifests / "overlays" / "manager" / "kustomization.yaml"
@@ -100,7 +100,7 @@ def _install(plane: ControlPlane, webhook_port: int) -> dict[str, Any]:
 
 
 def _has_runtime(plane: ControlPlane) -> bool:
-    """Whether the runtime of the jobs is there: it is made as soon as its webhook answers."""
+    """Creates the runtime of the jobs; returns whether its webhook answered."""
     runtime = binaries.files("kubeflow-trainer") / "base" / "runtimes" / "jax_distributed.yaml"
     try:
         plane.api.create(f"/apis/{API_VERSION}/clustertrainingruntimes", yaml.safe_load(runtime.read_text()))

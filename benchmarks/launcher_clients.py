@@ -1,11 +1,11 @@
-"""Launchers of hosts that this machine cannot bear, as far as launcher 0 can tell: one socket each.
+"""Simulates the launchers of more hosts than this machine could run: to launcher 0, one socket each.
 
     python -m benchmarks.launcher_clients FIRST
 
-The environment is that of one host of the job; the hosts from FIRST on come at once and say the launcher's own hello.
-Each gives signs of life as a launcher does, and answers `restart` with `ready`, as if its program had ended at once.
-The first answer on standard output, a JSON line, comes when all are connected; the second when all have been allowed to
-start again. Signs of life are in no count: how many there are depends on how long it takes.
+The environment is that of one host of the job; the hosts from FIRST on connect at once and send the launcher's hello.
+Each sends heartbeats as a launcher does, and answers `restart` with `ready`, as if its program had ended at once. The
+program prints a JSON line when all are connected, and another when all have been allowed to start again. Heartbeats are
+not counted: their number depends on the duration.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class _Launcher:
     standing: Standing
     received: bytes = b""
     ended_by_peer: bool = False
-    """Whether its program has ended, since another one failed."""
+    """Whether its program was asked to end because another one failed."""
 
 
 class Clients:
-    """The launchers of all hosts from one on."""
+    """The launchers of all hosts from `first` on."""
 
     def __init__(self, process: DistributedProcess, first: int) -> None:
         self._selector = selectors.DefaultSelector()
         self._beats: deque[tuple[float, _Launcher]] = deque()
-        """When each gives its next sign of life, monotonic; in order."""
+        """The monotonic time of each launcher's next heartbeat, in order."""
         self._first = first
         self._process = process
         self.allowed = 0
@@ -52,7 +52,7 @@ class Clients:
         self.messages = self.bytes = 0
 
     def connect(self) -> None:
-        """All come."""
+        """Connects all launchers."""
         kind, values = messages.hello(self._process, host="simulated")
         for host in range(self._first, self._process.num_processes):
             sock = socket.create_connection(("127.0.0.1", self._process.launcher_port), timeout=60)
@@ -62,7 +62,7 @@ class Clients:
             self._beats.append((time.monotonic() + BEAT_SECONDS, launcher))
 
     def turn(self) -> None:
-        """Hears what has come, and answers."""
+        """Handles received messages, and sends answers and heartbeats that are due."""
         for key, _ in self._selector.select(max(0.0, self._beats[0][0] - time.monotonic())):
             launcher: _Launcher = key.data
             heard = launcher.sock.recv(2**16)

@@ -44,7 +44,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def environment(host: int, size: int, port: int, folder: Path) -> dict[str, str]:
-    """Of one launcher of the job."""
+    """The environment of one launcher of the job."""
     place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(size), "TPUJOB_HOST": str(host)}
     peers = {"TPUJOB_IN_PLACE": "3", "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(folder)}
     at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}"}
@@ -52,19 +52,19 @@ def environment(host: int, size: int, port: int, folder: Path) -> dict[str, str]
 
 
 def started(folder: Path, hosts: int, attempt: int) -> list[float]:
-    """When the real programs of an attempt started, as Unix time; those that have."""
+    """The start times of the real programs of an attempt that have started, as Unix time."""
     texts = [file.read_text() for host in range(hosts) if (file := folder / f"{host}-{attempt}").exists()]
     return [float(text) for text in texts if text.endswith("\n")]
 
 
 def cpu(pid: int) -> float:
-    """Processor seconds of a process."""
+    """The processor seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Clients:
-    """The simulated launchers, in a process of their own."""
+    """The simulated launchers, in another process."""
 
     def __init__(self, environ: Mapping[str, str], first: int) -> None:
         command = [sys.executable, "-m", "benchmarks.launcher_clients", str(first)]
@@ -73,19 +73,19 @@ class Clients:
         )
 
     def answer(self) -> dict[str, Any]:
-        """The next one."""
+        """Waits for the next answer of the process; returns it."""
         assert self.process.stdout is not None
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self.process.kill()
         self.process.communicate()
 
 
 def measure(size: int, real: int) -> dict[str, Any]:
-    """One death, and all that follows, among `size` launchers of which `real` are processes."""
+    """Kills one program among `size` launchers, of which `real` are processes; returns the figures of the restart."""
     port = free_ports(1)[0]
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -127,7 +127,7 @@ def measure(size: int, real: int) -> dict[str, Any]:
 
 
 def row(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cells of one size."""
+    """The cells of the table row of one size."""
     return (
         f"{found['size']:,}",
         f"{found['real']}",
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 512, 2048])
     parser.add_argument("--real", type=int, default=32, help="launchers that are processes")
     options = parser.parse_args()
-    # Of the simulated ones; launcher 0 starts with what a container has and raises it itself.
+    # The simulated ones raise their limit themselves. So does launcher 0, which starts with the limit of a container.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
     print("| " + " | ".join(HEADINGS) + " |")

@@ -1,13 +1,13 @@
-"""Our train step beside MaxText's, both compiled for TPUs on this machine, which has none.
+"""Compares our train step with MaxText's; both are compiled for TPUs on this machine, which has none.
 
-    make bench-maxtext                      # what benchmarks/maxtext.jsonl lacks; two hours on two cores for all
+    make bench-maxtext                      # cases missing in benchmarks/maxtext.jsonl; all: two hours on two cores
     make bench-maxtext CASES="llama2-7b, v5e"  # those whose name contains it
 
-Both by the same libtpu, with the same flags (those that the operator sets for either), dtypes, AdamW in float32, full
-rematerialisation, splash attention and packed rows. Memory and operations are as the compiler and the text of its
-program say; bytes are what a device sends if each exchange goes round a ring. Attention's kernels are in neither count
-of operations. Compile time is CPU time of the process, as other work on the machine does not change it much; tracing
-is not in it.
+Both use the same libtpu, the same flags (those that the operator sets for either), dtypes, AdamW in float32, full
+rematerialisation, splash attention and packed rows. Memory and operations come from the compiler and the text of its
+program; bytes are those that a device sends if each exchange uses a ring. Neither count of operations includes the
+kernels of attention. Compile time is CPU time of the process, as other work on the machine hardly affects it; it does
+not include tracing.
 
 Each compiled program adds a line to the file. To compile one again, delete its line.
 """
@@ -36,22 +36,22 @@ LIBTPU = ROOT / ".cache" / "libtpu"
 
 @dataclass(frozen=True)
 class Case:
-    """A model on a number of slices, with so many rows of a device."""
+    """A model on a number of slices, with a number of rows per device."""
 
     model: str
     generation: str
     shape: str
     theirs: str
-    """The slice as MaxText names it."""
+    """MaxText's name of the slice."""
     rows: int
     length: int
     slices: int = 1
     quantization: str = ""
-    """As both name it; empty: none."""
+    """The name in both; empty: none."""
 
     @property
     def name(self) -> str:
-        """As it is chosen on the command line, and as the table has it."""
+        """The name on the command line and in the table."""
         narrow = f" {self.quantization}" if self.quantization else ""
         slices = f"{self.slices} x " if self.slices > 1 else ""
         return f"{self.model}{narrow}, {slices}{self.theirs}, {self.rows} x {self.length}"
@@ -80,7 +80,7 @@ CASES = (
 
 
 def measured(command: list[str], case: Case) -> Figures:
-    """Runs a program that compiles a step, and reads what it wrote."""
+    """Runs a program that compiles a step; returns the figures in its output."""
     flags = merge_flags(recommended_flags(case.generation, case.slices), os.environ.get(ENVIRONMENT_VARIABLE, ""))
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYTHONPATH": f"{LIBTPU}", ENVIRONMENT_VARIABLE: flags}
@@ -102,7 +102,7 @@ def measured(command: list[str], case: Case) -> Figures:
 
 
 def commands(case: Case) -> dict[str, list[str]]:
-    """What compiles the step, by the side whose step it is."""
+    """The commands that compile the step, by side."""
     numbers = [str(number) for number in (case.slices, case.rows, case.length)]
     program = str(ROOT / "benchmarks" / "our_step.py")
     theirs = [str(MAXTEXT), str(ROOT / "benchmarks" / "maxtext_step.py"), "{folder}"]
@@ -114,7 +114,7 @@ def commands(case: Case) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Compiles what the file lacks, and writes the table."""
+    """Compiles the cases that are missing in the file, and writes the table."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     chosen = [case for case in CASES if wanted in case.name]
     if not chosen:

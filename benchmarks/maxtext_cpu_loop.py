@@ -1,6 +1,6 @@
-"""One step of MaxText's training loop for each line on standard input; see step_on_cpu.py.
+"""Runs one step of MaxText's training loop for each line on standard input; see step_on_cpu.py.
 
-Runs in MaxText's own environment, on its own loop: only the call of an iteration is timed, until the state is there.
+Runs in MaxText's own environment, with its own loop: only the call of an iteration is timed, until the state is ready.
 """
 
 import pathlib

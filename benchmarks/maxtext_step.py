@@ -1,6 +1,6 @@
-"""MaxText's train step compiled for a described topology. Runs in MaxText's own environment; see maxtext_compare.py.
+"""Compiles MaxText's train step for a described topology, in MaxText's own environment; see maxtext_compare.py.
 
-Its `train_compile` does all of the work; what it compiles is timed and written down here.
+MaxText's `train_compile` does all of the work; this program times the compilation and writes its result.
 """
 
 import json
@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def main(folder: pathlib.Path, settings: list[str]) -> None:
-    """Writes program.txt and figures.json into the folder; `settings` are MaxText's own, as key=value."""
+    """Writes program.txt and figures.json to the folder; `settings` are MaxText's, as key=value."""
     compile_lowered = jax.stages.Lowered.compile
 
     def compile_and_write(lowered: jax.stages.Lowered, *args: object, **options: object) -> jax.stages.Compiled:

@@ -1,4 +1,4 @@
-"""The table of benchmarks/README.md about our step and MaxText's, from what `make bench-maxtext` measured."""
+"""The table in benchmarks/README.md about our step and MaxText's, from the figures of `make bench-maxtext`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- make bench-maxtext -->\n", "<!-- end -->\n"
 
 @dataclass(frozen=True)
 class Figures:
-    """What a compiled program says of itself, for one device."""
+    """The figures of a compiled program, for one device."""
 
     peak_bytes: int
     operations: int
@@ -23,14 +23,14 @@ class Figures:
     slice_bytes: int
     """Sent between slices."""
     waiting_gather_bytes: int
-    """Of what is sent within a slice: gathers in a loop, while nothing is computed."""
+    """Sent within a slice by synchronous gathers in a loop, during which nothing is computed."""
     waiting_other_bytes: int
-    """The same of sums, scatters and exchanges of tokens."""
+    """The same for sums, scatters and exchanges of tokens."""
     cpu_seconds: float
 
     @property
     def waiting_bytes(self) -> int:
-        """All that waits in loops."""
+        """Sent within a slice by all synchronous exchanges in loops."""
         return self.waiting_gather_bytes + self.waiting_other_bytes
 
 
@@ -43,7 +43,7 @@ def read_records() -> dict[tuple[str, str], Figures]:
 
 
 def table(records: dict[tuple[str, str], Figures]) -> str:
-    """A row for each case that both sides compiled; what is lost most comes first."""
+    """The Markdown table with a row for each case that both sides compiled; ordered by our largest loss."""
     names = [name for name, side in records if side == "ours" and (name, "maxtext") in records]
     rows = {name: (records[name, "ours"], records[name, "maxtext"]) for name in names}
     ordered = sorted(names, key=lambda name: -max(ratio for _, ratio in _lost(*rows[name])))
@@ -61,7 +61,7 @@ def table(records: dict[tuple[str, str], Figures]) -> str:
 
 
 def _lost(ours: Figures, theirs: Figures) -> list[tuple[str, float]]:
-    """How many times MaxText's figure ours is, of what decides whether a step fits and waits."""
+    """Our figure relative to MaxText's, for the figures that decide whether a step fits and how long it waits."""
     pairs = {
         "peak": (ours.peak_bytes, theirs.peak_bytes),
         "sent": (ours.link_bytes, theirs.link_bytes),
@@ -90,7 +90,7 @@ def _row(name: str, ours: Figures, theirs: Figures) -> str:
 
 
 def write_table() -> None:
-    """Puts the table between its marks in the README."""
+    """Writes the table between its marks in the README."""
     text = README.read_text()
     before, rest = text.split(BEGIN)
     _, after = rest.split(END, 1)

@@ -2,8 +2,9 @@
 
     python -m benchmarks.operator_beside --jobs 500 --rounds 2
 
-Jobs are suspended and have two processes. Prints, for each turn, from the creation of a job to its JobSet, and how much
-processor time each program had used for one when the last had its JobSet: half of the sum is the least on two cores.
+Jobs are suspended and have two processes. Prints, for each turn, the seconds from the creation of a job to its JobSet,
+and the processor time per job of each program, until the last job had its JobSet: on two cores, a job takes at least
+half of the sum.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ QUIET_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared."""
+    """One of the two compared operators."""
 
     name: str
     resource: str
-    """Of its jobs, as in the API server's audit log."""
+    """The resource of its jobs in the API server's audit log."""
     definitions: tuple[Path, ...]
     controller: Callable[[ControlPlane], AbstractContextManager[int]]
-    """Runs it; gives its process id."""
+    """Runs it for a block; yields its process id."""
     create: Callable[[ControlPlane, str], None]
 
 
 @contextmanager
 def our_operator(plane: ControlPlane) -> Iterator[int]:
-    """The operator of this repository, with the rights and settings of its chart."""
+    """Runs the operator of this repository with the rights and settings of its chart; yields its process id."""
     operator_process.grant_rights(plane)
     with operator_process.OperatorProcess(plane, plane.directory / "operator", **SETTINGS) as operator:
         yield operator_cluster.pid_of(operator)
 
 
 def sides() -> tuple[Side, Side]:
-    """Ours and theirs."""
+    """Our operator and Kubeflow Trainer."""
     ours = Side(
         "tpujob",
         "tputrainingjobs",
@@ -71,7 +72,7 @@ def sides() -> tuple[Side, Side]:
 
 
 def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> None:
-    """Prints what so many jobs at once take on one side."""
+    """Prints the time and the processor time of `count` jobs that are created at once."""
     definitions = [jobset_custom_resources(), *side.definitions]
     with (
         ControlPlane(folder, custom_resources=definitions) as plane,
@@ -97,7 +98,7 @@ def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> No
 
 
 def _latencies(side: Side, plane: ControlPlane, count: int, *, limit_seconds: float) -> list[float]:
-    """Seconds from the creation of each job to its JobSet, in ascending order, of those that got one in time."""
+    """Creates jobs; returns the sorted seconds until the JobSet of each job that got one within the limit."""
     creations = Creations(plane, resource=side.resource)
     jobs, jobsets = creations.times[side.resource], creations.times["jobsets"]
     until = time.monotonic() + limit_seconds
@@ -113,7 +114,7 @@ def _latencies(side: Side, plane: ControlPlane, count: int, *, limit_seconds: fl
 
 
 def _wait_for_rest(controller: int) -> None:
-    """Returns when the controller used less than a tenth of a core for a while."""
+    """Waits until the controller uses less than a tenth of a core for `QUIET_SECONDS`."""
     used = -QUIET_SECONDS
     while cpu_seconds(controller) - used > QUIET_SECONDS / 10:
         used = cpu_seconds(controller)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.operator_cache
 
-The cache is fed with jobs, JobSets and pods as an API server shows them, decoded from JSON as a watch's lines are; then
-passes look at jobs and decide. Everything but the network is the operator's own code. Processor time is counted, so
-other work on the machine disturbs little.
+The cache gets jobs, JobSets and pods as an API server serves them, decoded from JSON like the lines of a watch; then
+reconciles read jobs from it and decide. Everything except the network is the operator's own code. Processor time is
+measured, so other work on the machine has little effect.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ CREATED = "2030-01-01T00:00:00Z"
 
 
 def resident_mib() -> float:
-    """Memory that this process holds."""
+    """The resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def manifest(index: int, *, hosts: int, suspend: bool) -> dict[str, Any]:
-    """A job as the API server shows it; its JobSet's uid is `jobset-INDEX`."""
+    """A job as the API server serves it; the uid of its JobSet is `jobset-INDEX`."""
     name = f"job-{index:05}"
     status = {
         "phase": "Suspended" if suspend else "Running",
@@ -68,7 +68,7 @@ def manifest(index: int, *, hosts: int, suspend: bool) -> dict[str, Any]:
 
 
 def jobset_of(job: dict[str, Any], index: int) -> dict[str, Any]:
-    """Its JobSet."""
+    """The JobSet of a job."""
     made = build_jobset(load_job({key: value for key, value in job.items() if key != "status"}), SETTINGS)
     made["metadata"] |= {"uid": f"jobset-{index}", "resourceVersion": "1", "namespace": NAMESPACE}
     made["spec"]["suspend"] = job["spec"]["suspend"]
@@ -76,7 +76,7 @@ def jobset_of(job: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def pods_of(jobset: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its pods, running and ready, each about as long as a kubelet leaves it."""
+    """The pods of a JobSet, running and ready, each about as large as a kubelet leaves it."""
     found = []
     job = f"{jobset['metadata']['name']}-{kubernetes_names.REPLICATED_JOB}-0"
     for number, pod in enumerate(expand_pods(jobset)):
@@ -105,7 +105,7 @@ def pods_of(jobset: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Fed:
-    """A cache, what fed it, and what that cost."""
+    """A cache, and the number, size and cost of the events that it got."""
 
     def __init__(self) -> None:
         self.evidence = TerminationCache()
@@ -115,7 +115,7 @@ class Fed:
         self.bytes = 0
 
     def feed(self, sink: Any, found: dict[str, Any]) -> None:
-        """Decodes and tells one event, and counts the time of that."""
+        """Decodes an event and passes it to a sink of the cache; adds up the processor time."""
         line = json.dumps(found).encode()
         self.events, self.bytes = self.events + 1, self.bytes + len(line)
         began = time.process_time()
@@ -124,8 +124,8 @@ class Fed:
 
 
 async def pass_seconds(fed: Fed, keys: list[Key]) -> float:
-    """Processor seconds of one pass over a job at which nothing has changed."""
-    reports = ReportPoller(None, news=lambda _: None)  # type: ignore[arg-type]  # nobody is asked here
+    """The processor seconds of one reconcile of an unchanged job."""
+    reports = ReportPoller(None, news=lambda _: None)  # type: ignore[arg-type]  # no report is fetched here
     gatherer = Gatherer(Storage(None), fed.cache, fed.evidence, reports, SETTINGS)  # type: ignore[arg-type]  # no read
     gatherer.is_current = lambda _: True
     began = time.process_time()
@@ -139,7 +139,7 @@ async def pass_seconds(fed: Fed, keys: list[Key]) -> float:
 
 
 def measure(jobs: int, *, hosts: int, suspend: bool) -> None:
-    """Prints what so many jobs cost."""
+    """Prints the memory and processor time for a number of jobs."""
     before, fed = resident_mib(), Fed()
     keys: list[Key] = []
     for index in range(jobs):

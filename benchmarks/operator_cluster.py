@@ -1,4 +1,4 @@
-"""What the measurements of the operator on an API server share: the cluster, its clock, and what a process uses."""
+"""Shared by the measurements of the operator on an API server: the cluster, its clock, and the usage of processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITES = ("POST", "PATCH", "PUT")
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[ControlPlane]:
-    """An API server with JobSet, our resource and the operator's rights."""
+    """Runs an API server with JobSet, our CRD and the operator's rights, for a block."""
     binaries.build_all(say)
     with (
         ControlPlane(directory, custom_resources=[jobset_custom_resources(), DEFINITION]) as plane,
@@ -47,21 +47,21 @@ def create(plane: ControlPlane, name: str, *, namespace: str = NAMESPACE, **spec
 
 
 class Creations:
-    """When objects of both namespaces were created, by the clock of the API server: its audit log costs no request."""
+    """The creation times of objects in both namespaces, from the API server's audit log, which needs no requests."""
 
     def __init__(self, plane: ControlPlane, *, resource: str = "tputrainingjobs") -> None:
-        """Begins at the start of the log; the resource is the one of the jobs."""
+        """Starts at the beginning of the log; `resource` is that of the jobs."""
         self._lines = plane.audit_log.open()
         self._rest = ""
         self.times: dict[str, dict[str, float]] = {resource: {}, "jobsets": {}}
-        """By resource and name: of a job when the request came, of a JobSet when it was answered; in seconds."""
+        """Unix time by resource and name: of a job when its request arrived, of a JobSet when it was answered."""
 
     def read(self) -> None:
-        """Takes in what was written since."""
+        """Reads the new lines of the log."""
         self._rest += self._lines.read()
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
-            # Whoever applies what is not there creates it with a PATCH.
+            # By the status code, not the method: a server-side apply of a new object creates it with a PATCH.
             if '"code":201' in line and f'"namespace":"{NAMESPACE}' in line:
                 self._note(json.loads(line))
 
@@ -76,29 +76,29 @@ class Creations:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used, of all its threads."""
+    """The processor time that all threads of a process have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int) -> float:
-    """Memory that a process holds."""
+    """The resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def requests(operator: OperatorProcess, *methods: str) -> float:
-    """How many requests the operator has made, by method."""
+    """The number of requests that the operator has made with the given methods."""
     return sum(operator.metric("tpujob_operator_api_requests_total", f'method="{method}"') for method in methods)
 
 
 def pid_of(operator: OperatorProcess) -> int:
-    """The process of an operator that runs."""
+    """The process id of a running operator."""
     assert operator.process is not None
     return operator.process.pid
 
 
 def settle(operator: OperatorProcess, *, limit_seconds: float) -> bool:
-    """Returns when the operator has used next to no processor time for three seconds; whether that came in time."""
+    """Waits until the operator is idle for three seconds; returns whether that happened within the limit."""
     until = time.monotonic() + limit_seconds
     while time.monotonic() < until:
         before = cpu_seconds(pid_of(operator))
@@ -109,5 +109,5 @@ def settle(operator: OperatorProcess, *, limit_seconds: float) -> bool:
 
 
 def say(line: str) -> None:
-    """Prints a line at once: a run that is ended keeps what it has found."""
+    """Prints a line and flushes it, so that an interrupted run does not lose its results."""
     print(line, flush=True)

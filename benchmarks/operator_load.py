@@ -2,10 +2,10 @@
 
     python -m benchmarks.operator_load --jobs 500
 
-Jobs are suspended, so no pod is made and nothing but operator, JobSet controller and API server works. All of them
-share the machine, as do the threads that create the jobs. The chart's defaults hold, but for the Lease, which the
-failover alone has. Each figure is printed when it is known; what takes longer than `--limit-seconds` is named, with how
-far it came, and the next measurement goes on from there.
+Jobs are suspended, so no pods are created, and only the operator, the JobSet controller and the API server work. They
+share the machine with the threads that create the jobs. The settings are the chart's defaults, except the Lease, which
+only the failover uses. Each figure is printed as soon as it is known; a measurement that exceeds `--limit-seconds` is
+reported with its progress, and the next one continues from there.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tools.localcluster.control_plane import ControlPlane
 
 POLL_SECONDS = 0.2
 ELSEWHERE = "elsewhere"
-"""A job of the other namespace, created when half of the many have their JobSets."""
+"""A job in the other namespace, created when half of the jobs have their JobSets."""
 
 
 def latencies(plane: ControlPlane, count: int, *, limit_seconds: float) -> tuple[list[float], float]:
-    """Seconds from the creation of each of many jobs to its JobSet, in ascending order; of those that have one.
+    """Creates jobs; returns the sorted seconds until the JobSet of each job that got one.
 
-    And those of a job of another namespace in the middle of it.
+    Also returns those of the job `ELSEWHERE`, which is created in the middle; infinite: it got none.
     """
     creations = Creations(plane)
     jobs, jobsets = creations.times["tputrainingjobs"], creations.times["jobsets"]
@@ -67,12 +67,12 @@ def latencies(plane: ControlPlane, count: int, *, limit_seconds: float) -> tuple
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that this share of the sorted values does not exceed."""
+    """The smallest value that is not exceeded by a given share of the sorted values."""
     return values[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def measure_creation(plane: ControlPlane, operator: OperatorProcess, count: int, *, limit_seconds: float) -> None:
-    """Prints how long jobs that come at once take, and what each of them costs."""
+    """Prints the latency of jobs that are created at once, and the cost of each."""
     pid = pid_of(operator)
     cpu, writes, reads = cpu_seconds(pid), requests(operator, *WRITES), requests(operator, "GET")
     found, elsewhere = latencies(plane, count, limit_seconds=limit_seconds)
@@ -89,7 +89,7 @@ def measure_creation(plane: ControlPlane, operator: OperatorProcess, count: int,
 
 
 def measure_rest(operator: OperatorProcess, *, seconds: float) -> None:
-    """Prints what jobs cost in which nothing happens."""
+    """Prints the cost of idle jobs."""
     pid = pid_of(operator)
     cpu, writes = cpu_seconds(pid), requests(operator, *WRITES)
     time.sleep(seconds)
@@ -98,7 +98,7 @@ def measure_rest(operator: OperatorProcess, *, seconds: float) -> None:
 
 
 def measure_cold_start(operator: OperatorProcess, *, limit_seconds: float) -> None:
-    """Prints how long an operator takes that starts with all jobs there."""
+    """Prints how long an operator takes to start with all existing jobs."""
     started = time.monotonic()
     with operator:
         ready = time.monotonic() - started
@@ -110,7 +110,7 @@ def measure_cold_start(operator: OperatorProcess, *, limit_seconds: float) -> No
 
 
 def measure_failover(plane: ControlPlane, directory: Path, *, limit_seconds: float) -> None:
-    """Prints how long a job waits that is created as the leader is killed, while another operator stands by."""
+    """Prints the latency of a job that is created when the leader is killed, while another operator is on standby."""
     with ExitStack() as stack:
         operators = []
         for name in ("one", "other"):

@@ -1,10 +1,10 @@
-"""Pods of many jobs at once: written to etcd as those of one job are stored there, where controllers find them.
+"""Creates pods of many jobs quickly, by writing copies of the pods of one job to etcd.
 
-Made by requests a pod costs the API server, two webhooks and the Job controller some 15 ms of processor time, 64,000 of
-them a quarter of an hour of two cores. The pods of the job that is copied were made that way; a copy differs in names
-and uids alone. While they are written kube-controller-manager is down, so that the Job controller does not make the
-same pods; when it is back it takes them for its own, which they are by uid, label and owner. Each is a write of its
-own, as the API server's are: a watch that goes on after a resource version would miss the others of the same.
+Through the API, a pod takes the API server, two webhooks and the Job controller some 15 ms of processor time: 64,000
+pods a quarter of an hour on two cores. The pods of the copied job were created that way; a copy differs only in names
+and uids. While they are written, kube-controller-manager is stopped, so that the Job controller does not create the
+same pods; when it is back, it adopts them by uid, label and owner. Each pod is a separate write, as the API server's
+are: with several pods of the same resource version, a watch that resumes from that version would miss some.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ WORKER_JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
 
 class PodCopies:
-    """Writes pods like those of one job, which all run, for other jobs of the same size."""
+    """Writes copies of the running pods of one job, for other jobs of the same size."""
 
     def __init__(self, plane: ControlPlane, job: str) -> None:
-        """Reads the pods of this job."""
+        """Reads the pods of the job to copy."""
         self._plane = plane
         selector = f"labelSelector={kubernetes_names.JOBSET_NAME}%3D{job}"
         (self._worker_job,) = plane.api.items(f"{WORKER_JOBS}?{selector}")
         self._pods = plane.api.items(f"{PODS}?{selector}")
 
     def write(self, worker_job: dict[str, Any]) -> int:
-        """Writes the pods of another job's Job; how many they are."""
+        """Writes the pods of another job's Job; returns their number."""
         names = _differences(self._worker_job, worker_job)
         for pod in self._pods:
             body = json.dumps(_put(_copy(pod, names))).encode()
@@ -46,7 +46,7 @@ class PodCopies:
 
 
 def worker_jobs(plane: ControlPlane, count: int, *, limit_seconds: float) -> list[dict[str, Any]]:
-    """The Jobs that JobSet has made, once there are so many or the time is over."""
+    """Waits until JobSet has created `count` Jobs, or the time is over; returns them."""
     until = time.monotonic() + limit_seconds
     while True:
         found: list[dict[str, Any]] = plane.api.items(WORKER_JOBS)
@@ -56,7 +56,7 @@ def worker_jobs(plane: ControlPlane, count: int, *, limit_seconds: float) -> lis
 
 
 def wait_until_counted(plane: ControlPlane, hosts: int, *, limit_seconds: float) -> int:
-    """How many Jobs count all of their pods as ready, once all do or the time is over."""
+    """Waits until all Jobs count their pods as ready, or the time is over; returns how many do."""
     until = time.monotonic() + limit_seconds
     while True:
         found = plane.api.items(WORKER_JOBS)
@@ -67,13 +67,13 @@ def wait_until_counted(plane: ControlPlane, hosts: int, *, limit_seconds: float)
 
 
 def job_of(worker_job: dict[str, Any]) -> str:
-    """Name of the JobSet that a Job belongs to, and so of the job in its first incarnation."""
+    """The name of a Job's JobSet, which is the name of the job in its first incarnation."""
     name: str = worker_job["metadata"]["labels"][kubernetes_names.JOBSET_NAME]
     return name
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """What in the pods of one Job stands for what in those of another: uids, hashes, and last the job's name."""
+    """Texts in the pods of one Job → their replacements for another: uids, hashes, and last the job's name."""
     labels, others = (job["spec"]["template"]["metadata"]["labels"] for job in (old, new))
     owner, other_owner = (job["metadata"]["ownerReferences"][0] for job in (old, new))
     found = {labels[name]: others[name] for name in labels if labels[name] != others[name]}

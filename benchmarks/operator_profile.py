@@ -2,9 +2,9 @@
 
     python -m benchmarks.operator_profile --jobs 500
 
-Two bursts of suspended jobs on a real API server, each with py-spy beside the operator: the first one's samples become
-an SVG, the second one's the table. A sample belongs to the first row that one of its functions fits, so that the rows
-add up; what waits is left out. py-spy is a tool for this alone, which pip installs: the operator does not know of it.
+Two bursts of suspended jobs on a real API server, each with py-spy attached to the operator: the samples of the first
+become an SVG, those of the second the table. A sample belongs to the first row that matches one of its functions, so
+that the rows add up; waiting threads are left out. py-spy is needed only here, from pip: the operator does not use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
 
 WAITING = ("select (selectors.py", "_worker (concurrent/futures/thread.py", "wait (threading.py")
-"""Ends of samples of threads that wait, which py-spy does not always see."""
+"""The innermost functions of waiting threads, which py-spy does not always detect."""
 PARTS = (
     ("logging", ("logging/",)),
     ("metrics page", ("prometheus_client/exposition", "http_server.py")),
@@ -44,12 +44,12 @@ PARTS = (
     ("event loop", ("asyncio/",)),
     ("the rest", ("",)),
 )
-"""Rows and what the functions and files of a sample have in their names; the first that fits counts."""
+"""Rows, and parts of the names of a sample's functions and files; the first match counts."""
 
 
 @contextmanager
 def sampled(pid: int, file: Path, form: str) -> Iterator[None]:
-    """py-spy beside a process; its samples are in the file afterwards."""
+    """Attaches py-spy to a process for a block, and writes its samples to a file."""
     command = ["py-spy", "record", "--pid", str(pid), "--rate", "200", "--format", form, "--output", str(file)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as spy:
         try:
@@ -60,7 +60,7 @@ def sampled(pid: int, file: Path, form: str) -> Iterator[None]:
 
 
 def burst(plane: ControlPlane, operator: OperatorProcess, prefix: str, count: int) -> float:
-    """Creates jobs and waits until the operator rests; its milliseconds of processor time for each."""
+    """Creates jobs and waits until the operator is idle; returns its milliseconds of processor time per job."""
     before = cpu_seconds(pid_of(operator))
     with ThreadPoolExecutor(max_workers=8) as threads:
         list(threads.map(partial(create, plane, suspend=True), [f"{prefix}-{index:05}" for index in range(count)]))
@@ -69,7 +69,7 @@ def burst(plane: ControlPlane, operator: OperatorProcess, prefix: str, count: in
 
 
 def samples(lines: list[str]) -> list[tuple[list[str], int]]:
-    """Stacks, outermost function first, and how often each was met; without threads that wait."""
+    """Stacks, outermost function first, each with its number of samples; without waiting threads."""
     found = []
     for line in lines:
         stack, _, times = line.rpartition(" ")
@@ -80,12 +80,12 @@ def samples(lines: list[str]) -> list[tuple[list[str], int]]:
 
 
 def part_of(stack: list[str]) -> str:
-    """The row of the table that a sample belongs to."""
+    """The row of the table to which a sample belongs."""
     return next(name for name, marks in PARTS if any(mark in function for function in stack for mark in marks))
 
 
 def table(found: list[tuple[list[str], int]], milliseconds: float) -> Iterator[str]:
-    """A line for each part, the largest first."""
+    """A line for each part, largest first."""
     total = sum(times for _, times in found)
     parts: Counter[str] = Counter()
     for stack, times in found:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.operator_running --jobs 50 200 500 1000 --hosts 64 --copy
 
-JobSet's and Kubernetes' own controllers make Jobs and pods; no kubelet takes part: threads of this program write that
-the pods run, and one server answers for process 0 of every job, with another step at each look. The chart's defaults
-hold, but for the Lease. Of several numbers of jobs each is measured on the way to the next, so that a machine that
-cannot hold the largest shows how the cost grows up to there. With `--copy` the pods of all but the first of these
-numbers are written at once, see `operator_pods`. Figures are printed when they are known.
+JobSet's and Kubernetes' own controllers create Jobs and pods. There is no kubelet: threads of this program set the pods
+to running, and one server answers for process 0 of every job, with a step that grows each second. The settings are the
+chart's defaults, except the Lease. With several numbers of jobs, each is measured on the way to the next, so that a
+machine that cannot run the largest shows how the cost grows up to there. With `--copy`, the pods of all numbers except
+the first are written to etcd, see `operator_pods`. Figures are printed as soon as they are known.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 PAGE = 500
 PENDING = f"{PODS}?fieldSelector=status.phase%3DPending&limit={PAGE}"
 ADDRESS = "127.77.0.1"
-"""Of all pods."""
+"""The address of all pods."""
 RUNNING = {
     "phase": "Running",
     "startTime": "2030-01-01T00:00:00Z",
@@ -71,26 +71,26 @@ STATUS = json.dumps({"status": RUNNING})
 
 
 def report() -> dict[str, object]:
-    """What process 0 of a job says of itself: the second as the step."""
+    """The report of process 0 of a job; its step is the monotonic clock in seconds."""
     step = int(time.monotonic())
     known = {"phase": "training", "step": step, "committed_step": step - step % 100, "loss": 2.5}
     return {**known, "tokens_per_second": 1000.0 + step % 7}
 
 
 class Kubelet:
-    """Writes that pods run, over one connection for each thread: handshakes would cost more than the writes."""
+    """Sets pods to running, over one connection per thread: handshakes would cost more than the writes."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        """Keeps where and as whom."""
+        """Keeps the control plane; connects on the first write of each thread."""
         self._plane = plane
         self._context = ssl.create_default_context(cafile=str(plane.ca_file))
         self._local = threading.local()
 
     def run(self, pod: dict[str, Any]) -> None:
-        """Writes that this pod runs.
+        """Sets a pod to running.
 
         Raises:
-            RuntimeError: the API server refused.
+            RuntimeError: The API server refused.
         """
         headers = {"Authorization": f"Bearer {self._plane.admin_token}", "Content-Type": "application/merge-patch+json"}
         connection = self._connection()
@@ -109,7 +109,7 @@ class Kubelet:
 
 
 def start(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds: float) -> int:
-    """How many pods of these further jobs run, once all do or the time is over."""
+    """Creates jobs and sets their pods to running, until all run or the time is over; returns the number of pods."""
     began, running = time.monotonic(), 0
     spoken, wanted = began, len(jobs) * hosts
     create_all(plane, jobs, hosts)
@@ -119,7 +119,7 @@ def start(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds
             pending = plane.api.items(PENDING)
             running += len(list(threads.map(kubelet.run, pending)))
             if len(pending) < PAGE:
-                # Each look goes through all pods there are.
+                # Each list request makes the API server go through all pods.
                 time.sleep(1)
             if time.monotonic() - spoken > 60:
                 spoken = time.monotonic()
@@ -128,7 +128,7 @@ def start(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds
 
 
 def start_copies(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds: float) -> int:
-    """How many pods of these further jobs were written, once their Jobs have counted them or the time is over."""
+    """Creates jobs, writes their pods, and waits until their Jobs count them; returns the number of pods."""
     with plane.without_controllers():
         create_all(plane, jobs, hosts)
         copies = PodCopies(plane, name_of(0))
@@ -143,18 +143,18 @@ def start_copies(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_
 
 
 def create_all(plane: ControlPlane, jobs: Sequence[int], hosts: int) -> None:
-    """Creates jobs."""
+    """Creates jobs with the given indices."""
     with ThreadPoolExecutor(max_workers=8) as threads:
         list(threads.map(partial(create, plane, accelerator=f"cpu:{hosts}x1"), map(name_of, jobs)))
 
 
 def name_of(index: int) -> str:
-    """Of a job."""
+    """The name of a job."""
     return f"job-{index:05}"
 
 
 def wait_until_all_run(operator: OperatorProcess, jobs: int, *, limit_seconds: float) -> float:
-    """How many jobs the operator calls Running, once all are or the time is over."""
+    """Waits until the operator reports all jobs as Running, or the time is over; returns how many are."""
     until = time.monotonic() + limit_seconds
     while True:
         running = operator.metric("tpujob_operator_job_phase", 'phase="Running"')
@@ -164,7 +164,7 @@ def wait_until_all_run(operator: OperatorProcess, jobs: int, *, limit_seconds: f
 
 
 def say_what_runs(plane: ControlPlane) -> None:
-    """Prints what the cluster has used until now."""
+    """Prints the processor time and memory that the cluster has used until now."""
     programs = ("etcd", "kube-apiserver", "kube-controller-manager")
     used = [
         f"{cpu_seconds(plane.pid_of(name)):.0f} s and {resident_mib(plane.pid_of(name)):.0f} MiB" for name in programs
@@ -176,7 +176,7 @@ def say_what_runs(plane: ControlPlane) -> None:
 
 
 def measure(operator: OperatorProcess, *, seconds: float) -> None:
-    """Prints what the operator uses while nothing but steps happens."""
+    """Prints the operator's usage while jobs only make steps."""
     pid = pid_of(operator)
     cpu, writes, reads = cpu_seconds(pid), requests(operator, *WRITES), requests(operator, "GET")
     time.sleep(seconds)
@@ -209,7 +209,7 @@ def main() -> None:
             took = time.monotonic() - began
             say(f"{running:.0f} of {jobs} jobs run, the last {pods} pods after {took:.0f} s")
             say_what_runs(plane)
-            # One whole round of reports, so that first steps are in the past.
+            # Waits for one whole round of reports, so that the first steps are over.
             time.sleep(float(SETTINGS["OPERATOR_PROGRESS_INTERVAL_SECONDS"]))
             measure(operator, seconds=options.seconds)
 

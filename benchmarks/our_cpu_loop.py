@@ -1,7 +1,7 @@
-"""One step of ours, or one product of matrices, for each line on standard input; see step_on_cpu.py.
+"""Runs one of our steps, or one matrix product, for each line on standard input; see step_on_cpu.py.
 
-`step` answers with its seconds; `rate` with the operations a second of a step (6 for each weight of a matrix product
-and token, causal attention by half, recomputation not counted); `product` with those of a product of two matrices.
+`step` prints the seconds of a step; `rate` its operations per second (6 per token and weight of a matrix product, half
+of attention because it is causal, no recomputation); `product` the operations per second of a product of two matrices.
 """
 
 import json

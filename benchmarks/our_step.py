@@ -1,4 +1,4 @@
-"""Our train step compiled for a described topology, timed and written down; see maxtext_compare.py."""
+"""Compiles our train step for a described topology, and writes its time and memory; see maxtext_compare.py."""
 
 import json
 import math
@@ -20,7 +20,7 @@ def main(
     length: int,
     quantization: str,
 ) -> None:
-    """Writes program.txt and figures.json into the folder; `rows` are those of one device."""
+    """Writes program.txt and figures.json to the folder; `rows` are those of one device."""
     prepare_environment()
     sizes = tuple(int(size) for size in shape.split("x"))
     block = {

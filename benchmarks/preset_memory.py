@@ -37,13 +37,13 @@ CASES: dict[str, tuple[str, int]] = {
     "moonlight-16b-a3b": ("v6e-64", 64),
     "deepseek-v3": ("v5p-1024", 512),
 }
-"""By preset: the slice, and its chips."""
+"""By preset: the slice, and the number of its chips."""
 LENGTH = 4096
-"""Positions of a row."""
+"""The positions of a row."""
 
 
 def compiled(preset: str) -> dict[str, Any]:
-    """What `tpujob check --compile` says of a job with this preset."""
+    """The JSON output of `tpujob check --compile` for a job with this preset."""
     accelerator, rows = CASES[preset]
     trainer = {
         "model": {"preset": preset},

@@ -58,7 +58,7 @@ SIGNALS = {"kill -9": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 FAULTS_OF_ROUND = 4
 """The pause before a restart grows with their number."""
 MOMENT_SECONDS = 12.0
-"""At most, from the start of an attempt to the next fault: some come before its first step."""
+"""The longest time from the start of an attempt to the next fault: some come before its first step."""
 PATIENCE_SECONDS = 400.0
 GRACE_SECONDS = 15
 STEP = {
@@ -67,25 +67,25 @@ STEP = {
     "PyTorch": re.compile(r"^step (\d+)$", re.MULTILINE),
     "MaxText": re.compile(r"completed step: (\d+),"),
 }
-"""How process 0 tells of a step; the first after checkpoint N is N + 1."""
+"""The log line of process 0 about a step; the first after checkpoint N is N + 1."""
 BEGIN, END = "<!-- table: make random-faults -->", "<!-- end of random faults -->"
 
 
 @dataclasses.dataclass(frozen=True)
 class Struck:
-    """One fault, and what came of it."""
+    """One fault, and its effect."""
 
     program: str
     fault: str
     is_in_place: bool
-    """Whether all started again in their containers."""
+    """Whether all programs restarted in the same containers."""
     seconds: float
     """From the fault to the next finished step."""
     repeated_steps: int
 
 
 class Broken(Exception):  # noqa: N818 - a finding, not a fault of this program
-    """Something does not hold."""
+    """An expectation does not hold."""
 
 
 class Round:
@@ -94,7 +94,7 @@ class Round:
     def __init__(
         self, program: str, processes: int, in_place_restarts: int, chance: random.Random, folder: Path
     ) -> None:
-        """Starts nothing yet; `in_place_restarts` is the job's."""
+        """Writes the job, with its `in_place_restarts`; starts nothing yet."""
         self.program, self.chance, self.folder = program, chance, folder
         self.name = f"{program} in {processes} processes, {'in place' if in_place_restarts else 'anew'}"
         self.struck: list[Struck] = []
@@ -117,10 +117,10 @@ class Round:
         }
 
     def play(self, until: float) -> list[Struck]:
-        """Strikes until enough faults were, or until a moment of `time.monotonic`, and ends the job.
+        """Injects faults until there were `FAULTS_OF_ROUND`, or until a `time.monotonic` time, and ends the job.
 
         Raises:
-            Broken: something does not hold.
+            Broken: An expectation does not hold.
         """
         self._start()
         try:
@@ -132,7 +132,7 @@ class Round:
         return self.struck
 
     def explain(self) -> str:
-        """What was printed, and the ends of the logs of the last containers."""
+        """The end of the output, and the ends of the logs of the last containers."""
         logs = [f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:]) for log in self._logs()]
         return "\n".join(["".join(self._lines)[-6000:], *logs])
 
@@ -150,7 +150,7 @@ class Round:
         self._reader.start()
 
     def _strike(self, fault: str) -> Struck:
-        """Strikes once, and sees to it that the job goes on as it must."""
+        """Injects a fault, and checks that the job continues as expected."""
         self._wait("a program to run", lambda: len(self._programs()) == self._processes)
         threading.Event().wait(self.chance.uniform(0, MOMENT_SECONDS))
         if fault == OF_ALL or fault in ("exception", "sys.exit", "os._exit"):
@@ -194,7 +194,7 @@ class Round:
             raise Broken(f"{fault}: went on with step {first}; {saved} was saved, and now {sorted(self._steps())}")
 
     def _interrupt(self) -> None:
-        """Ctrl-C, and what must hold then."""
+        """Sends Ctrl-C, and checks the end of the job."""
         self._run.send_signal(signal.SIGINT)
         self._wait("the end", lambda: self._run.poll() is not None, is_end=True)
         self._join()
@@ -204,7 +204,7 @@ class Round:
         self._check_account()
 
     def _check_account(self) -> None:
-        """What launcher 0 has counted in the last containers is what was announced of them."""
+        """Checks that launcher 0 counted as many restarts in the last containers as were announced."""
         text = "".join(self._lines)
         announced = text.rpartition(": restart ")[2].count(" in the same containers: ")
         self._lines.clear()
@@ -226,7 +226,7 @@ class Round:
         self._join()
 
     def _join(self) -> None:
-        """Reads what was printed to its end."""
+        """Reads the output to its end."""
         self._reader.join()
         assert self._run.stderr is not None
         self._run.stderr.close()
@@ -243,12 +243,12 @@ class Round:
             raise Broken(str(error)) from error
 
     def _starts(self) -> tuple[int, int]:
-        """How often the run said that all start again in place, and anew."""
+        """The number of restarts in place, and of restarts in new containers, that the run has announced."""
         text = "".join(self._lines)
         return text.count(" in the same containers: "), len(re.findall(r": restart \d+ of \d+ in ", text))
 
     def _launchers(self) -> dict[int, int]:
-        """Pid of each launcher, by process."""
+        """The pid of each launcher, by process."""
         found = {}
         for pid in _children(self._run.pid):
             host = _host(pid)
@@ -257,11 +257,11 @@ class Round:
         return found
 
     def _programs(self) -> dict[int, int]:
-        """Pid of each program, by process."""
+        """The pid of each program, by process."""
         return {index: below[0] for index, pid in self._launchers().items() if (below := _children(pid))}
 
     def _logs(self) -> list[Path]:
-        """Of the last containers, process 0's first."""
+        """The logs of the last containers, process 0's first."""
         folders = sorted(self.folder.glob(".tpujob/default/random/logs/*"))
         return sorted(folders[-1].glob("process-*.log")) if folders else []
 
@@ -272,23 +272,23 @@ class Round:
         return max(self._logged_steps(), default=0)
 
     def _logged_steps(self) -> Iterator[int]:
-        """Of the last attempt."""
+        """The steps in process 0's log of the last attempt."""
         for log in self._logs()[:1]:
             text = log.read_text(errors="replace").rpartition(" in the same containers: ")[2]
             yield from map(int, STEP[self.program].findall(text))
 
     def _steps(self) -> set[int]:
-        """Committed steps."""
+        """The committed steps."""
         folder = self.folder / ".tpujob" / "default" / "random" / "checkpoints"
         return {int(each.name) for each in folder.glob("**/*") if each.name.isdecimal() and each.is_dir()}
 
     def _committed(self) -> int:
-        """The newest of them; below 0: none."""
+        """The newest committed step; -1: there is none."""
         return max(self._steps(), default=-1)
 
 
 def _spec(program: str, folder: Path) -> dict[str, Any]:
-    """What runs, for ever."""
+    """The fields of a job's spec for a program that runs forever."""
     if program == "trainer":
         pq.write_table(pa.table({"text": DOCUMENTS}), folder / "text.parquet", row_group_size=4)
         trainer = {
@@ -318,7 +318,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _host(pid: int) -> int | None:
-    """The process of a job that a launcher is for."""
+    """The host index in the environment of a process; None: there is none."""
     with contextlib.suppress(OSError):
         for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             name, _, value = variable.partition(b"=")
@@ -328,7 +328,7 @@ def _host(pid: int) -> int | None:
 
 
 def rounds(seed: int, until: float, programs: Sequence[str], folder: Path) -> Iterator[tuple[Round, Broken | None]]:
-    """Plays rounds until a moment of `time.monotonic`; each with what does not hold."""
+    """Runs rounds until a `time.monotonic` time; yields each with the expectation that does not hold, if any."""
     chance = random.Random(seed)  # noqa: S311
     for number in itertools.count():
         program = programs[number % len(programs)]
@@ -349,7 +349,7 @@ def rounds(seed: int, until: float, programs: Sequence[str], folder: Path) -> It
 
 
 def table(played: Mapping[str, Sequence[Struck]]) -> str:
-    """A row for each program."""
+    """The Markdown table of results, with a row for each program."""
     heads = ("Program", "faults", "in place", "anew", "Ctrl-C", "to the next step", "steps done again")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for program, struck in played.items():
@@ -364,13 +364,13 @@ def table(played: Mapping[str, Sequence[Struck]]) -> str:
 
 
 def in_words(seconds: Sequence[float], repeated_steps: Sequence[int]) -> tuple[str, str]:
-    """What faults cost: the median and the most of the seconds, and the most of the steps."""
+    """The cost of faults as text: the median and the maximum of the seconds, and the maximum of the steps."""
     median = sorted(seconds)[len(seconds) // 2]
     return f"{median:.0f} s, at most {max(seconds):.0f} s", f"at most {max(repeated_steps)}"
 
 
 def main() -> int:
-    """Plays, and prints what was seen; 1 if something did not hold."""
+    """Runs rounds and prints the results; returns 1 if an expectation did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

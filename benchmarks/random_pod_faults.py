@@ -53,14 +53,14 @@ OF_LAUNCHER, DELETION, EVICTION = "kill -9 of a launcher", "deleted pod", "evict
 FAULTS = (*faults.SIGNALS, OF_LAUNCHER, DELETION, EVICTION)
 DISRUPTIONS = (DELETION, EVICTION)
 TAKES_WITNESSES = ("freeze", "OOM kill", OF_LAUNCHER)
-"""The end of a pod that has these may be stored after JobSet has deleted it: such a restart may have no known cause."""
+"""After these, JobSet may delete the pod before its end is stored: such a restart may have no known cause."""
 AFTER_A_STEP = ("exception", "OOM kill")
-"""A program has the handlers of these once Python runs, and runs them once it is back from its first compilation."""
+"""A program has signal handlers for these once Python runs, but calls them only after its first compilation."""
 COUNTS = {"trainer": (2, 4), "plain JAX": (2, 3, 4), "MaxText": (2,)}
-"""Of pods; the trainer's batch has 16 rows."""
+"""Numbers of pods; the trainer's batch has 16 rows."""
 FAULTS_OF_ROUND = 5
 MOMENT_SECONDS = 10.0
-"""At most, from the start of all programs to the next fault: some come before the first step."""
+"""The longest time from the start of all programs to the next fault: some come before the first step."""
 PATIENCE_SECONDS = 400.0
 GONE_SECONDS = 60.0
 MOST_RESTARTS = 1000
@@ -77,11 +77,11 @@ if os.getppid() == 1 and os.environ.get("TPUJOB_HOST") == "0":
 
 @dataclasses.dataclass(frozen=True)
 class Struck:
-    """One fault, and what came of it."""
+    """One fault, and its effect."""
 
     fault: str
     is_in_place: bool
-    """Whether the other pods are the same ones."""
+    """Whether the other pods are still the same."""
     seconds: float
     """From the fault to the next finished step."""
     repeated_steps: int
@@ -95,30 +95,30 @@ class Round:
 
         Args:
             program: One of `programs.STEP_LINES`.
-            count: Pods.
-            in_place_restarts: The job's.
-            chance: Chooses faults, victims and moments.
-            folder: Of this machine, where programs save that do not save to the bucket.
+            count: The number of pods.
+            in_place_restarts: Of the job.
+            chance: Chooses faults, victims and times.
+            folder: On this machine, for programs that do not save to the bucket.
         """
         self.program, self.struck = program, list[Struck]()
         self.explanation = ""
-        """What was known of the job when something did not hold."""
+        """The state of the job when an expectation did not hold."""
         self.name = f"{program} in {count} pods, {'in place' if in_place_restarts else 'anew'}"
         self.jobs: Jobs
         self._count, self._in_place, self._chance, self._folder = count, in_place_restarts, chance, folder
         self._step = programs.STEP_LINES[program]
         self._lines: dict[tuple[float, str], None] = {}
-        """Of process 0, with those of pods whose logs are gone."""
+        """The log of process 0, including pods whose logs are gone."""
         self._uids: set[str] = set()
-        """Of all pods that were seen."""
+        """Of all pods so far."""
         self._seen: set[int] = set()
-        """All checkpoints that were seen: programs delete old ones."""
+        """All checkpoints so far: programs delete old ones."""
 
     def play(self, surroundings: Surroundings, until: float) -> None:
-        """Strikes until enough faults were, or until a moment of `time.monotonic`, and ends the job.
+        """Injects faults until there were `FAULTS_OF_ROUND`, or until a `time.monotonic` time, and ends the job.
 
         Raises:
-            Broken: something does not hold.
+            Broken: An expectation does not hold.
         """
         with self._job(surroundings):
             try:
@@ -133,7 +133,7 @@ class Round:
             self._check_nothing_left()
 
     def _explain(self) -> str:
-        """The status of the job, and the end of what process 0 printed."""
+        """The status of the job, and the end of process 0's output."""
         printed = [f"{at:.1f} {line}" for at, line in self._read()[-60:]]
         return "\n".join([json.dumps(self.jobs.status(JOB), indent=1), *printed])
 
@@ -158,7 +158,7 @@ class Round:
                     self.jobs.delete(JOB)
 
     def _strike(self, fault: str) -> Struck:
-        """Strikes once, and sees to it that the job goes on as it must."""
+        """Injects a fault, and checks that the job continues as expected."""
         victim = self._chance.randrange(self._count)
         moment = self._chance.uniform(0, MOMENT_SECONDS)
         last_fault = self._lines_until_now()
@@ -171,20 +171,20 @@ class Round:
         at = self._hit(fault, before[victim])
 
         def next_step() -> tuple[int, float] | None:
-            self._saved_since()  # a checkpoint with which it goes on may be deleted soon
+            self._saved_since()  # the checkpoint from which it resumes may be deleted soon
             return self._first_step_of_next(at)
 
         self._wait("the next step", next_step)
         again = self._pods()
         first, seconds = self._first_step_of_next(at) or (0, 0.0)
-        # In its grace period a pod that is deleted may go on, and so do the others.
+        # A deleted pod may continue during its grace period, and so may the others.
         last = max((number for when, number in self._steps() if when < at + seconds), default=0)
         self._check(fault, first, saved, at)
         kept = {uid(pod) for pod in again} & {uid(pod) for pod in before} - {uid(before[victim])}
         return Struck(fault, len(kept) == self._count - 1, seconds, max(0, last - first + 1))
 
     def _hit(self, fault: str, pod: Object) -> float:
-        """When the fault came, in Unix seconds."""
+        """Injects a fault in a pod; returns its time, in Unix seconds."""
         name = pod["metadata"]["name"]
         if fault in faults.SIGNALS:
             found: list[float] = []
@@ -193,7 +193,7 @@ class Round:
                 try:
                     found.append(pods.signalled(self.jobs, name, faults.SIGNALS[fault]))
                 except CommandError:
-                    return False  # its program has not started, or that of the attempt before has not ended
+                    return False  # its program has not started, or that of the previous attempt has not ended
                 return True
 
             self._wait(f"one program in {name}", is_hit)
@@ -207,13 +207,13 @@ class Round:
         return at
 
     def _launcher(self, pod: Object) -> int | None:
-        """The pid of the launcher of a pod, on this machine; None: it does not run yet."""
+        """The pid of a pod's launcher on this machine; None: it does not run yet."""
         found = (each for each in host_processes.processes("") if is_of({uid(pod)}, each))
         return next((each for each in found if host_processes.is_first(each)), None)
 
     def _check(self, fault: str, first: int, saved: int, at: float) -> None:
         begun = [when for when, line in self._read() if when > at and BEGINS in line]
-        # With new pods, JobSet starts at once what the operator then puts off, when restarts come close together.
+        # With new pods, JobSet restarts at once; after quick restarts, the operator then postpones that restart.
         if not 1 <= len(begun) <= (1 if self._in_place else 2):
             raise Broken(f"{fault}: the program of process 0 began {len(begun)} times after it")
         resumed = first - 1
@@ -221,7 +221,7 @@ class Round:
             raise Broken(f"{fault}: went on with step {first}; {saved} was saved, and now {self._committed()}")
 
     def _check_accounts(self) -> None:
-        """Suspends the job, and compares what its status counts with what was done to it."""
+        """Suspends the job, and compares the counts in its status with the injected faults."""
         self.jobs.patch(JOB, suspend=True)
         self._wait("it to be suspended", lambda: self.jobs.status(JOB).get("phase") == "Suspended")
         disruptions = sum(each.fault in DISRUPTIONS for each in self.struck)
@@ -249,7 +249,7 @@ class Round:
             raise Broken(f"processes are left: {left}")
 
     def _pods(self) -> list[Object]:
-        """Those that have not ended and are not about to, by process."""
+        """The pods that have not ended and are not being deleted, ordered by process."""
         there = self.jobs.pods(JOB)
         found = [pod for pod in there if "deletionTimestamp" not in pod["metadata"] and not has_ended(pod)]
         self._uids.update(map(uid, there))
@@ -257,7 +257,7 @@ class Round:
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"][pods.INDEX]))
 
     def _running(self) -> list[Object] | None:
-        """All pods, once they run and no restart is put off."""
+        """All pods; None: not all of them run, or the job is not Running."""
         found = self._pods()
         do_run = len(found) == self._count and all(pod["status"]["phase"] == "Running" for pod in found)
         return found if do_run and self.jobs.status(JOB).get("phase") == "Running" else None
@@ -278,21 +278,21 @@ class Round:
         return any(at > moment for at, _ in self._steps())
 
     def _first_step_of_next(self, fault: float) -> tuple[int, float] | None:
-        """Of the attempt that began after a fault, with the seconds until then; None: there is none yet."""
+        """The first step of the attempt after a fault, and the seconds from the fault; None: there is none yet."""
         begun = next((at for at, line in self._read() if at > fault and BEGINS in line), None)
         if begun is None:
             return None
         return next(((number, at - fault) for at, number in self._steps() if at > begun), None)
 
     def _saved_since(self) -> set[int]:
-        """Steps that are, or have been, checkpoints."""
-        if self.program == "plain JAX":  # it overwrites the only one with each step
+        """The steps that are, or have been, checkpoints."""
+        if self.program == "plain JAX":  # it overwrites its only checkpoint in each step
             return set(range(self._committed() + 1))
         self._seen |= self._commits()
         return self._seen
 
     def _committed(self) -> int:
-        """The newest checkpoint, by the last step before it; below 0: none."""
+        """The last step in the newest checkpoint; 0 (plain JAX) or -1: there is none."""
         if self.program == "plain JAX":
             file = self._folder / "saved" / "step"
             return int(file.read_text()) if file.exists() else 0
@@ -313,17 +313,17 @@ class Round:
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether all its containers have, for good."""
+    """Whether a pod has ended: its phase is Failed or Succeeded."""
     return pod["status"].get("phase") in ("Failed", "Succeeded")
 
 
 def uid(pod: Object) -> str:
-    """That Kubernetes gave it."""
+    """The uid of a pod."""
     return str(pod["metadata"]["uid"])
 
 
 def is_of(uids: set[str], process: int) -> bool:
-    """Whether a process of this machine is one of these pods."""
+    """Whether a process on this machine belongs to one of these pods."""
     groups = host_processes.cgroup(process).replace("_", "-")
     return any(each in groups for each in uids)
 
@@ -331,7 +331,7 @@ def is_of(uids: set[str], process: int) -> bool:
 def rounds(
     seed: int, until: float, chosen: Sequence[str], surroundings: Surroundings, folder: Path
 ) -> Iterator[tuple[Round, Exception | None]]:
-    """Plays rounds until a moment of `time.monotonic`; each with what does not hold."""
+    """Runs rounds until a `time.monotonic` time; yields each with its error, if any."""
     chance = random.Random(seed)  # noqa: S311
     for number in itertools.count():
         if time.monotonic() >= until:
@@ -353,7 +353,7 @@ def rounds(
 def at_once(
     jobs: int, seed: int, until: float, chosen: Sequence[str], surroundings: Surroundings, folder: Path
 ) -> Iterator[tuple[Round, Exception | None]]:
-    """Plays so many `rounds` at a time, with a seed each from this one on."""
+    """Runs several `rounds` in parallel, with consecutive seeds."""
     played: queue.SimpleQueue[tuple[Round, Exception | None] | None] = queue.SimpleQueue()
 
     def play(number: int) -> None:
@@ -372,7 +372,7 @@ def at_once(
 
 
 def table(played: Mapping[str, Sequence[Struck]]) -> str:
-    """A row for each program."""
+    """The Markdown table of results, with a row for each program."""
     heads = ("Program", "faults", "in place", "anew", "to the next step", "steps done again")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for program, struck in played.items():
@@ -385,7 +385,7 @@ def table(played: Mapping[str, Sequence[Struck]]) -> str:
 
 
 def main() -> int:
-    """Plays, and prints what was seen; 1 if something did not hold."""
+    """Runs rounds and prints the results; returns 1 if an expectation did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -28,7 +28,7 @@ ENDLESS = 1_000_000
 
 
 def attempt(folder: Path, number: int, config: dict[str, Any], extra: dict[str, str], options: Any) -> dict[str, float]:
-    """Seconds until the first step of an attempt, and in which phase."""
+    """The seconds until the first step of an attempt, in total and by phase, its CPU time, and its cache hits."""
     began = time.monotonic()
     with processes.start(
         folder / f"attempt-{number}",
@@ -54,13 +54,13 @@ def attempt(folder: Path, number: int, config: dict[str, Any], extra: dict[str, 
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads of a process so far (proc(5), /proc/[pid]/stat fields 14 and 15)."""
+    """The CPU time of all threads of a process so far (proc(5), /proc/[pid]/stat fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def cache_hits(port: int) -> float:
-    """Programs that a process found in the compile cache, by its metrics."""
+    """The number of programs that a process found in the compile cache, from its metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("tpujob_compile_cache_hits_total "))

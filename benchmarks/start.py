@@ -28,7 +28,7 @@ HEADINGS = (
 
 
 def measured(size: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One size, in new processes."""
+    """The figures of one size, measured in new processes."""
     command = [sys.executable, "-m", "benchmarks.start_lead"]
     command += [str(size), str(options.heartbeat_seconds), str(options.training_seconds)]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
@@ -36,7 +36,7 @@ def measured(size: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def row(found: dict[str, Any]) -> tuple[str, ...]:
-    """The cells of one size."""
+    """The cells of the table row of one size."""
     met, training, told = found["met"], found["training"], found["told"]
     is_all = told["told"] == found["size"] - 2
     return (

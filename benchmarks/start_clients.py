@@ -1,14 +1,14 @@
-"""All launchers of a run but launcher 0, as far as that can tell: one socket each, one epoll for all of them.
+"""Simulates all launchers of a run except launcher 0: one socket each, with one epoll for all of them.
 
     python -m benchmarks.start_clients PORT SIZE HEARTBEAT_SECONDS
 
-They come at once, say the launcher's own hello and that their programs are there, and pass on how far these are as
-often as trainers say it, each at a time of its own.
-Commands are lines on standard input, answers JSON lines on standard output; the first answer comes by itself, when all
-have met:
+They connect at once, send the launcher's hello and the message that their programs have started, and then the progress
+of these as often as trainers report it, each at a different time.
+Commands are lines on standard input, answers are JSON lines on standard output; the first answer needs no command, and
+is printed when all have received their membership:
 
 - `count`: messages and bytes so far, in both directions
-- `kill`: one connection breaks; answers when all others have been told, or after a minute
+- `kill`: closes one connection; answers when all others have been notified, or after a minute
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tpujob_launcher.peers.messages import HELLO, HERE, STATE, Message
 from tpujob_launcher.peers.watch import BEATS
 
 TOLD_SECONDS = 60.0
-"""For the last one to be told of a death."""
+"""The longest wait until the last process is notified of a death."""
 
 
 def process_of(number: int, size: int, port: int) -> DistributedProcess:
-    """One of so many, with launcher 0 at a port of this machine."""
+    """Process `number` of `size`, with launcher 0 at a port of this machine."""
     place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(size), "TPUJOB_HOST": str(number)}
     there = {"TPUJOB_COORDINATOR": "127.0.0.1:1", "TPUJOB_LAUNCHER_PORT": str(port)}
     found = read_environment({**JOB, **place, **there})
@@ -46,14 +46,14 @@ def process_of(number: int, size: int, port: int) -> DistributedProcess:
 
 
 def here(heartbeat_seconds: float) -> Message:
-    """A trainer that has come; versions and hash are as long as real ones."""
+    """The message of a trainer that has started; versions and hash are as long as real ones."""
     versions = dict.fromkeys(("python", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "image"), "1.2.3")
     said = {"heartbeat_seconds": heartbeat_seconds, "configuration": "c0ffee" * 8, "versions": versions}
     return HERE, {"attempt": 0, **said}
 
 
 def state() -> Message:
-    """How far a trainer has come."""
+    """The message about a trainer's progress."""
     values = dataclasses.asdict(ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step"))
     return STATE, {"attempt": 0, "state": values}
 
@@ -87,14 +87,14 @@ class Clients:
         self.told = 0
 
     def come(self) -> None:
-        """All connect now."""
+        """Connects all clients."""
         for client in self._clients:
             self._connect(client)
             if client.number % 200 == 0:
                 self.turn(0)
 
     def kill(self) -> None:
-        """One dies, as the kernel closes the connections of a killed process."""
+        """Closes the connection of one client, as the kernel does when a process is killed."""
         victim = self._clients.pop()
         assert victim.sock is not None
         del self._by_fd[victim.sock.fileno()]
@@ -102,16 +102,16 @@ class Clients:
 
     @property
     def all_have_met(self) -> bool:
-        """Whether each has its membership."""
+        """Whether each client has received its membership."""
         return self.met == len(self._clients)
 
     @property
     def all_are_told(self) -> bool:
-        """Whether each has been told why the run ends."""
+        """Whether each client has been notified why the run ends."""
         return self.told == len(self._clients)
 
     def turn(self, seconds: float) -> None:
-        """Hears and says what is due, for about as long."""
+        """Receives messages for at most `seconds`, and sends those that are due."""
         for fd, _ in self._epoll.poll(seconds):
             if (client := self._by_fd.get(fd)) is not None:
                 self._serve(client)
@@ -173,13 +173,13 @@ class Clients:
         self._hear(client, heard)
 
     def _hear(self, client: _Client, heard: bytes) -> None:
-        # Looked at as bytes: each would parse its own on a machine of its own.
+        # Not parsed, to save processor time: in reality, each launcher parses its messages on its own machine.
         if not client.has_met:
             client.hears_membership = client.hears_membership or b'"met"' in heard
             if client.hears_membership and heard.endswith(b"\n"):
                 client.has_met = True
                 self.met += 1
-                # The first beat at once, as in reality; then their clocks part.
+                # The first beat at once, as in reality; then at different times.
                 assert client.sock is not None
                 self._send(client.sock, self._beat)
                 phase = client.number * 0.618034 % 1

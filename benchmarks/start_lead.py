@@ -1,8 +1,8 @@
-"""Launcher 0 among simulated launchers: the meeting of all, and what it watches, measured from within.
+"""Measures launcher 0 among simulated launchers, in its own process: the rendezvous, heartbeats, and a death.
 
     python -m benchmarks.start_lead SIZE HEARTBEAT_SECONDS TRAINING_SECONDS
 
-Prints one JSON object. `benchmarks.start` calls it, a new process for each size, so that memory is of this size alone.
+Prints one JSON object. `benchmarks.start` runs it in a new process for each size, so that the memory is of this size.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ LIMIT_SECONDS = 300.0
 
 
 def resident_mib() -> float:
-    """Memory that this process holds."""
+    """The resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 class Clients:
-    """The other processes, in a process of their own."""
+    """The simulated launchers, in another process."""
 
     def __init__(self, port: int, size: int, heartbeat_seconds: float) -> None:
         command = [sys.executable, "-m", "benchmarks.start_clients", str(port), str(size), str(heartbeat_seconds)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def answer(self) -> dict[str, Any]:
-        """Their next answer."""
+        """Waits for their next answer; returns it."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -48,7 +48,7 @@ class Clients:
         return found
 
     def ask(self, command: str) -> dict[str, Any]:
-        """Their answer to a command."""
+        """Sends a command; returns their answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
@@ -60,7 +60,7 @@ class Clients:
 
 
 class Lead:
-    """Launcher 0, whose program says what a trainer says."""
+    """Launcher 0, with the messages of a trainer as its program."""
 
     def __init__(self, size: int, port: int, heartbeat_seconds: float) -> None:
         self.server = Server(process_of(0, size, port), port)
@@ -68,12 +68,12 @@ class Lead:
         self._signals.__enter__()
         self._beat_at, self._interval = 0.0, heartbeat_seconds / BEATS
         said = here(heartbeat_seconds)
-        # As if its program had said it on its own socket.
+        # As if its program had sent it on its socket.
         self.server._here = dict(said[1])  # noqa: SLF001
         self.server.mention(said)
 
     def work(self, is_done: Callable[[], bool]) -> None:
-        """What the supervision of a program does, until then."""
+        """Does the work of supervising a program until a condition is true."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while not is_done():
             if time.monotonic() > deadline:
@@ -86,12 +86,12 @@ class Lead:
                 self.server.mention(state())
 
     def work_seconds(self, seconds: float) -> None:
-        """The same for so long."""
+        """Does the same for some seconds."""
         until = time.monotonic() + seconds
         self.work(lambda: time.monotonic() >= until)
 
     def work_for(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The same until another thread has an answer."""
+        """Does the same until a call in another thread returns; returns its result."""
         found: list[dict[str, Any]] = []
         thread = threading.Thread(target=lambda: found.append(call()))
         thread.start()
@@ -100,7 +100,7 @@ class Lead:
 
 
 def measure(size: int, heartbeat_seconds: float, training_seconds: float) -> dict[str, Any]:
-    """Seconds, messages, bytes and memory of one start, some training, and one death."""
+    """Times, messages, bytes and memory of one start, some training, and one death."""
     port = free_ports(1)[0]
     empty = resident_mib()
     lead = Lead(size, port, heartbeat_seconds)
@@ -110,7 +110,7 @@ def measure(size: int, heartbeat_seconds: float, training_seconds: float) -> dic
         lead.work(lambda: lead.server.standing.met is not None)
         met_cpu = time.process_time() - cpu
         met = lead.work_for(clients.answer)
-        # The beats at the beginning are a burst; what follows is measured from a whole interval to another.
+        # The first beats are a burst; the measurement starts one whole interval later.
         lead.work_seconds(heartbeat_seconds / BEATS)
         before, cpu, began = lead.work_for(lambda: clients.ask("count")), time.process_time(), time.monotonic()
         lead.work_seconds(training_seconds)

@@ -17,16 +17,16 @@ from tpujob_trainer.distributed.kv_store import Coordination
 
 LIMIT_SECONDS = 60.0
 FACTS = {"ready_seconds": 1.25, "clock": 1.9e9, "memory_bytes": 2**38, "disk_bytes": 2**38}
-"""What a process says about its host at the pre-flight."""
+"""The facts that a process reports about its host in the preflight."""
 PROBLEM = {"problem": "the array 'embed' is not what was saved: its fingerprint is another", "is_out_of_reach": False}
 
 
 class Blocked(BaseException):
-    """A call would wait here; no Exception, so that nothing handles it."""
+    """A call would block here; not an Exception, so that no code handles it."""
 
 
 class Store:
-    """The service: counts what reaches it."""
+    """The key-value service; counts its operations and bytes."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -36,13 +36,13 @@ class Store:
         self.bytes = 0
 
     def count(self, size: int) -> None:
-        """An operation whose keys and values have so many bytes."""
+        """Counts an operation with keys and values of `size` bytes."""
         self.operations += 1
         self.bytes += size
 
 
 class Client:
-    """The service as one process has it (`kv_store.KeyValues`)."""
+    """One process's client of the service (`kv_store.KeyValues`)."""
 
     def __init__(self, store: Store, process_id: int) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class Client:
 
 
 def run(processes: int, call: Callable[[Coordination], Any]) -> Store:
-    """Has every process make the call; the store afterwards."""
+    """Makes the call in every process; returns the store afterwards."""
     store = Store(processes)
     hosts = [hello(number).host for number in range(processes)]
     waiting = [
@@ -95,7 +95,7 @@ def run(processes: int, call: Callable[[Coordination], Any]) -> Store:
                 call(talk)
             except Blocked:
                 still.append(talk)
-        # Backwards at first, so that process 0 meets all others' words, then as it comes.
+        # Processes start in reverse order, so that process 0 finds the messages of all others.
         waiting = still[::-1]
     return store
 

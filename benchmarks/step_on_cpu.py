@@ -1,12 +1,12 @@
-"""Training on this machine's CPU beside MaxText's, step by step in turns, and beside the machine's matrix products.
+"""Compares our training on this machine's CPU with MaxText's, step by step in turns, and with its matrix products.
 
     make bench-cpu          # python -m benchmarks.step_on_cpu
 
-Two processes hold a compiled step each, of the same model on the same number of rows, and take steps one after the
-other: whatever else runs on the machine slows both. MaxText's is its whole training loop on synthetic data
-(`maxtext_cpu_loop.py`), ours the compiled step of a configuration (`our_cpu_loop.py`). One device of all cores,
-float32, AdamW. The second part sets the arithmetic of a model of more than 100 million parameters beside a product of
-two large matrices, in turns as well.
+Two processes each have a compiled step of the same model on the same number of rows, and run steps in turns, so that
+other work on the machine slows both. MaxText's is its whole training loop on synthetic data (`maxtext_cpu_loop.py`),
+ours the compiled step of a configuration (`our_cpu_loop.py`). One device with all cores, float32, AdamW. The other part
+compares the arithmetic rate of a model of more than 100 million parameters with that of a product of two large
+matrices, also in turns.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LAYERS, EMBED, HEADS, MLP, VOCABULARY, ROWS, LENGTH = 8, 512, 8, 1408, 32_000, 4
 
 @dataclass
 class Loop:
-    """A process that takes one step, or multiplies two matrices, each time it is asked to."""
+    """A process that runs one step, or multiplies two matrices, on each request."""
 
     process: subprocess.Popen[str]
 
     def take(self, what: str = "step") -> tuple[float, float]:
-        """What it answers (seconds of a step, operations a second of a product), and its processor time."""
+        """Sends a request; returns the answer (seconds, or operations per second) and the processor time."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{what}\n")
@@ -49,7 +49,7 @@ class Loop:
 
 @contextlib.contextmanager
 def loop(command: list[str]) -> Iterator[Loop]:
-    """One that has taken its first step; what it says on its error output goes into a file."""
+    """Starts a loop and runs its first step; ends it after the block. An error has the end of its standard error."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -74,7 +74,7 @@ def ours(block: dict[str, object]) -> list[str]:
 
 
 def block(remat: str, **model: object) -> dict[str, object]:
-    """A configuration of the model that is compared."""
+    """A configuration of the compared model."""
     return {
         "model": {
             "layers": LAYERS,
@@ -124,7 +124,7 @@ def theirs(remat: str) -> list[str]:
 
 
 def beside_maxtext() -> None:
-    """Prints the seconds of a step of both, and the ratio of each round."""
+    """Prints the seconds of each step of both, and the median ratio with its range."""
     with loop(ours(block("full"))) as mine, loop(theirs("full")) as other:
         pairs = []
         for _ in range(ROUNDS):
@@ -142,7 +142,7 @@ def beside_maxtext() -> None:
 
 
 def beside_products() -> None:
-    """Prints what part of the rate of a product of two matrices the step of a larger model has."""
+    """Prints the arithmetic rate of a larger model's step, relative to that of a product of two matrices."""
     large = block("none", layers=12, embedDim=768, heads=12, mlpDim=2048) | {"batchSize": 2}
     with loop(ours(large)) as mine:
         parts = []

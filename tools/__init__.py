@@ -1,1 +1,1 @@
-"""Programs for people who work on the product."""
+"""Programs for developers of the product."""

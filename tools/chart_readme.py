@@ -25,13 +25,13 @@ of the repository.
 
 
 def page() -> str:
-    """The whole text."""
+    """The text of the page."""
     rows = _rows((CHART / "values.yaml").read_text())
     return HEAD + "".join(f"| `{path}` | `{json.dumps(default)}` | {meaning} |\n" for path, default, meaning in rows)
 
 
 def _rows(text: str) -> Iterator[tuple[str, Any, str]]:
-    """Path, default and comment of every value that is not a block of others."""
+    """The path, default and comment of each value that is not a block of other values."""
     values = YAML(typ="safe", pure=True).load(text)
     path: list[str] = []
     comment: list[str] = []

@@ -1,4 +1,4 @@
-"""Draws docs/diagrams/*.mmd as docs/images/*.svg: the site loads no script from elsewhere, and neither do its readers.
+"""Draws docs/diagrams/*.mmd as docs/images/*.svg, so that the site needs no script from another server.
 
     python -m tools.diagrams
 
@@ -24,12 +24,12 @@ LIMIT_SECONDS = 120
 
 
 def stamp_of(source: Path) -> str:
-    """The comment that a drawing of this source begins with."""
+    """The comment at the beginning of the drawing of this source."""
     return f"<!-- {source.name} {hashlib.sha256(source.read_bytes()).hexdigest()} -->"
 
 
 def main() -> int:
-    """Draws all diagrams; the exit status."""
+    """Draws all diagrams; returns the exit status."""
     browser = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if browser is None or shutil.which("npm") is None:
         sys.stderr.write("diagrams need npm and Chromium\n")
@@ -63,7 +63,7 @@ mermaid.render("diagram", document.getElementById("source").textContent).then(
     found = re.search(r'<div id="drawing">(<svg.*?</svg>)</div>', done.stdout, re.DOTALL)
     if found is None:
         raise RuntimeError(f"{source} was not drawn: {done.stderr[-500:]}")
-    # In a file of its own, where a line break is an element without an end; white, for dark pages too.
+    # A standalone SVG is XML, where a line break needs `/`; the background is white, for dark pages.
     svg = re.sub(r"<br>", "<br/>", found.group(1))
     return (
         svg.replace("<svg ", '<svg style="background: white" ', 1)

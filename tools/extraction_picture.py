@@ -1,6 +1,6 @@
 """`tpujob extract status DIRECTORY -o json | python -m tools.extraction_picture FILE`: the live table as SVG.
 
-The picture names no address: rich's own template fetches its font from elsewhere.
+The picture contains no URL: rich's template fetches its font from another server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes docs/reference/licences.md, what is in the images under which licence: `python -m tools.licences`.
+"""Writes docs/reference/licences.md, the licences of the packages in the images: `python -m tools.licences`.
 
-The licence is what the package itself says: the SPDX expression of its metadata, else its classifiers, else the text of
-the field `License` where that is short.
+The licence is taken from the package's metadata: its SPDX expression, else its classifiers, else the text of the field
+`License` if that is short.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "licences.md"
 LOCKS = {"operator": "operator.txt", "trainer": "trainer.txt"}
-"""What each image installs; the trainer's also has libtpu, see below."""
+"""The lock file of each image; the trainer's image also has libtpu, see below."""
 PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?:\s*;\s*(.*?))?\s*\\?$", re.MULTILINE)
 HEAD = """\
 # Licences
@@ -32,7 +32,7 @@ ELSEWHERE = "for other platforms than Linux"
 
 
 def page() -> str:
-    """The whole text."""
+    """The text of the page."""
     packages: dict[tuple[str, str], list[str]] = {}
     for image, lock in LOCKS.items():
         for name, version in locked(lock):
@@ -45,13 +45,13 @@ def page() -> str:
 
 
 def locked(lock: str) -> Iterator[tuple[str, str]]:
-    """Names and versions in a file of requirements/."""
+    """The names and versions in a file of requirements/."""
     for match in PINNED.finditer((ROOT / "requirements" / lock).read_text()):
         yield match[1], match[2]
 
 
 def licence(name: str) -> str:
-    """What a package says of its licence; in words where it is not installed, or says nothing."""
+    """The licence in a package's metadata; `ELSEWHERE` if it is not installed, `UNKNOWN` if it names none."""
     try:
         found = metadata.metadata(name)
     except metadata.PackageNotFoundError:

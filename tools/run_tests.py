@@ -1,10 +1,10 @@
-"""Runs pytest, and each test that failed once more, alone: what passes then is flaky, and does not fail the run.
+"""Runs pytest, and reruns each failed test alone: a test that passes then is flaky, and does not fail the run.
 
 python -m tools.run_tests [OPTION OF PYTEST ...] [-- PATH ...]
 
-A test that fails twice fails the run, and so does one that is skipped the second time. Paths stand after `--`, so that
-the second run of a test is of that test only. Where more than MOST_RETRIED tests fail, that is no accident, and none is
-run again.
+A test that fails twice fails the run, and so does one that is skipped the second time. Paths follow `--`, so that the
+second run of a test is of that test only. If more than MOST_RETRIED tests fail, none is rerun, because that many are
+not flaky.
 """
 
 import os
@@ -21,7 +21,7 @@ MOST_RETRIED = 20
 
 
 class Failures:
-    """A plugin of pytest that keeps the ids of failed tests, in the order in which they failed."""
+    """A pytest plugin that keeps the ids of failed tests, in the order in which they failed."""
 
     def __init__(self) -> None:
         self.tests: dict[str, None] = {}
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         options, paths = options[:split], options[split + 1 :]
     failures, environment = Failures(), dict(os.environ)
     code = int(pytest.main([*options, *paths], plugins=[failures]))
-    # Interrupted, misused, a file that cannot be imported: no test decided that.
+    # Other codes (interrupted, wrong usage, a file that cannot be imported) do not come from a test.
     if code != pytest.ExitCode.TESTS_FAILED or not failures.tests:
         return code
     if len(failures.tests) > MOST_RETRIED:
@@ -59,7 +59,7 @@ def passes_alone(test: str, options: Sequence[str], environment: Mapping[str, st
     say(f"== again, alone: {test}")
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.xml"
-        # The family that knows the fixture `record_property`.
+        # The format that supports the fixture `record_property`.
         junit = ("--override-ini=junit_family=xunit1", f"--junitxml={results}")
         command = [sys.executable, "-m", "pytest", *options, "--numprocesses=0", *junit, test]
         if subprocess.run(command, env=environment).returncode != 0:
@@ -68,7 +68,7 @@ def passes_alone(test: str, options: Sequence[str], environment: Mapping[str, st
 
 
 def say(line: str) -> None:
-    """Prints a line at once, after what pytest has printed."""
+    """Prints a line and flushes it, so that it follows pytest's output."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

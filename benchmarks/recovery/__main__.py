@@ -22,7 +22,7 @@ RESULTS = ROOT / "benchmarks" / "recovery.json"
 
 
 def main() -> int:
-    """The exit code."""
+    """Runs the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
     parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--program", action="append", choices=PROGRAMS)

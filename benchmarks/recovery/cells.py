@@ -1,4 +1,4 @@
-"""The table's cells: where, which program, which fault, and whether it starts again in place."""
+"""The cells of the table: place, program, fault, and whether restarts are in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.recovery.faults import FAULTS, OF_NODE, OF_POD
 from benchmarks.recovery.programs import STEP_LINES
 
 PLACES = {"two processes, `tpujob run`": 0, "2 pods": 2, "16 pods": 16}
-"""Pods of each; 0: processes of this machine."""
+"""The number of pods of each place; 0: processes on this machine."""
 PROGRAMS = tuple(STEP_LINES)
 
 __all__ = ["FAULTS", "PLACES", "PROGRAMS", "Cell", "why_not"]
@@ -16,7 +16,7 @@ __all__ = ["FAULTS", "PLACES", "PROGRAMS", "Cell", "why_not"]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One place of the table."""
+    """One cell of the table."""
 
     place: str
     program: str
@@ -25,12 +25,12 @@ class Cell:
 
     @property
     def pods(self) -> int:
-        """How many; 0: processes of this machine."""
+        """The number of pods; 0: processes on this machine."""
         return PLACES[self.place]
 
     @property
     def key(self) -> str:
-        """In the file of results."""
+        """The key in the file of results."""
         return f"{self.place}; {self.program}; {self.fault}; {'in place' if self.in_place else 'anew'}"
 
 

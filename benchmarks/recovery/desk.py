@@ -1,4 +1,4 @@
-"""A job of two processes under `tpujob run`; without restarts in place, it is typed again when it has ended."""
+"""A job of two processes under `tpujob run`; without restarts in place, the command runs again when it has ended."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LAUNCHER = "tpujob_contract.launch"
 LIMIT_SECONDS = 300.0
 STEPS_BEFORE = 30
 GRACE_SECONDS = 15
-"""For a program that does not hear the signal that ends the measurement."""
+"""For a program that does not handle the signal that ends the measurement."""
 
 
 class Log:
-    """The log lines of one process in all attempts, stamped as they are read."""
+    """The log lines of one process in all attempts, with the time at which they were read."""
 
     def __init__(self, folder: Path, process: int) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class Log:
         self.lines: list[tuple[float, str]] = []
 
     def look(self) -> None:
-        """Reads what has come."""
+        """Reads the new lines."""
         for file in sorted(self._folder.glob(f".tpujob/default/desk/logs/*/{self._name}")):
             with file.open() as stream:
                 stream.seek(self._read.get(file, 0))
@@ -49,7 +49,7 @@ class Log:
 
 
 def measure(program: str, fault: str, *, in_place: bool, folder: Path) -> tuple[Recovery, Recovery]:
-    """The first start, and the one after the fault."""
+    """Runs the job and injects a fault; returns the seconds of the first start, and of the one after the fault."""
     _write(program, folder, in_place=in_place)
     log, victim, step = Log(folder, 0), Log(folder, 1), programs.STEP_LINES[program]
 
@@ -81,7 +81,7 @@ def measure(program: str, fault: str, *, in_place: bool, folder: Path) -> tuple[
 
 
 def _child(run: int, host: int) -> int:
-    """The pid of the program of a host below `tpujob run`."""
+    """The pid of the program of a host, among the descendants of `tpujob run`."""
     for pid in descendants(run):
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

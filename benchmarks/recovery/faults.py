@@ -1,8 +1,8 @@
-"""What happens to one process, from outside it.
+"""Faults that are injected into one process from outside it.
 
-A process raises an exception, or takes memory until it is killed, when it gets a signal: every Python program of a job
-has the two handlers, by a `sitecustomize` on its PYTHONPATH. Python calls them after the step that runs, and memory
-takes its time to fill, so that they log when the fault happens: `happened` finds it.
+On a signal, a process raises an exception, or allocates memory until it is killed: every Python program of a job has
+the two handlers, from a `sitecustomize` on its PYTHONPATH. Python calls a handler only after the current step, and it
+takes time to fill the memory, so the handlers log the time of the fault, which `happened` finds.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def parent(process):
 print(time.time())
 os.kill(int(child), NUMBER)
 """
-"""Run in a container, it signals the program there, which is the child of process 1, and prints when it did."""
+"""A program that runs in a container, sends a signal to the child of process 1, and prints the time of that."""
 
 HAPPENED = re.compile(r"fault at (\d+\.\d+)$")
 
 
 def happened(lines: Iterable[str], signalled: float) -> float:
-    """When a fault happened, in Unix seconds: an exception raised, or the last memory taken; other faults at once.
+    """The time of a fault, in Unix seconds: of the exception or the last allocation, or `signalled` for other faults.
 
     Args:
-        lines: The log of the process that has it.
-        signalled: When it was sent the signal, in Unix seconds.
+        lines: The log of the process with the fault.
+        signalled: The time of the signal, in Unix seconds.
     """
     found = filter(None, map(HAPPENED.search, lines))
     return max((float(match[1]) for match in found), default=signalled)

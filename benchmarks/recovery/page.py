@@ -36,7 +36,7 @@ Measured on 2 cores without other work. In the first step of many processes thes
 
 
 def write(results: Mapping[str, Mapping[str, float]]) -> None:
-    """Writes the page of what was measured."""
+    """Writes the page of the results."""
     FILE.write_text(page(results))
 
 
@@ -74,7 +74,7 @@ def _entry(found: Mapping[str, float] | None) -> str:
 
 
 def _sentences(left_out: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
-    """A sentence for each reason, with its faults, and their programs where these are not all."""
+    """A sentence for each reason, with its faults, and their programs if these are not all."""
     sentences = []
     for reason, faults in left_out.items():
         all_of = [fault for fault, programs in faults.items() if len(programs) == len(PROGRAMS)]

@@ -1,4 +1,4 @@
-"""A job in pods of the one-machine cluster of `make cluster`; logs are read where the node keeps it."""
+"""A job in pods of the one-machine cluster of `make cluster`; logs are read from the node's files."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tools.localcluster.waiting import wait_for
 
 JOB = "job"
 LOGS = [background.DIRECTORY / node.name / "pods" for node in (FIRST, SECOND)]
-"""Where the kubelets keep them."""
+"""The kubelets' folders of pod logs."""
 LIMIT_SECONDS = 300.0
 AT_ONCE = ("--grace-period=0", "--force", "--wait=false")
 STEPS_BEFORE = 30
 GRACE_SECONDS = 15
-"""A plain JAX program uses all of it: JAX catches SIGTERM, and the program does not ask JAX for it."""
+"""A plain JAX program uses all of it: JAX catches SIGTERM, and the program does not ask JAX about it."""
 MEMORY, MAXTEXT_MEMORY = "1500Mi", "4Gi"
-"""Limit of each container: what an OOM kill is about."""
+"""The memory limit of each container, which an OOM kill exceeds."""
 MAXTEXT = programs.ROOT / ".cache" / "maxtext-pods"
 MAXTEXT_PROGRAM = programs.ROOT / "images" / "maxtext" / "maxtext-train"
 
 
 def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path) -> tuple[Recovery, Recovery]:
-    """The first start, and the one after the fault."""
+    """Runs the job and injects a fault; returns the seconds of the first start, and of the one after the fault."""
     surroundings = Surroundings.handed_over()
     if surroundings is None:
         raise SystemExit("no cluster is up: run `make cluster` first")
@@ -55,7 +55,7 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
                 return first_start(lines_of(jobs), step)
 
             def found_again() -> Recovery | None:
-                # Kept, since a pod that is deleted takes its log with it.
+                # Kept, because the log of a deleted pod is deleted, too.
                 victim.update(line for _, line in lines_of(jobs, process=pods - 1))
                 return recovery(lines_of(jobs), step, faults.happened(victim, at))
 
@@ -71,14 +71,14 @@ def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path
                 again = wait_for("a step", found_again, timeout_seconds=LIMIT_SECONDS, explain=explain)
             finally:
                 jobs.delete(JOB)
-                # Measured is measured: nobody waits for what pods do in their grace period.
+                # The measurement is over: no need to wait for the grace period of the pods.
                 jobs.cluster.kubectl("delete", "pods", "--all", f"--namespace={jobs.namespace}", *AT_ONCE)
                 wait_for("its pods to go", lambda: not jobs.pods(JOB), timeout_seconds=LIMIT_SECONDS)
     return first, again
 
 
 def write_text(surroundings: Surroundings, folder: str = "recovery") -> str:
-    """Where the trainer finds a text; jobs that run at the same time need a folder each, for data may not change."""
+    """Writes the trainer's text; returns its path. Concurrent jobs need their own folders, as data must not change."""
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table({"text": ["tick tock tick " * 20] * 256}), buffer)
     surroundings.storage.write(f"{folder}/text.parquet", buffer.getvalue().to_pybytes())
@@ -86,7 +86,7 @@ def write_text(surroundings: Surroundings, folder: str = "recovery") -> str:
 
 
 def _strike(jobs: Jobs, fault: str) -> float:
-    """When the last process was signalled, or its pod deleted, in Unix seconds."""
+    """Signals the last process, or deletes its pod; returns the time, in Unix seconds."""
     victim = max(jobs.pods(JOB), key=lambda pod: int(pod["metadata"]["labels"][INDEX]))["metadata"]["name"]
     if fault == faults.OF_POD:
         at = time.time()
@@ -96,7 +96,7 @@ def _strike(jobs: Jobs, fault: str) -> float:
 
 
 def _lose(jobs: Jobs, machine: SecondMachine) -> float:
-    """When the machine lost its power, in Unix seconds; returns once another one is in its place."""
+    """Cuts the power of the machine and starts another in its place; returns the time of the loss, in Unix seconds."""
     at = time.time()
     node_loss.lose(jobs, machine)
     node_loss.wait_until_pods_are_gone(jobs, JOB)
@@ -105,7 +105,7 @@ def _lose(jobs: Jobs, machine: SecondMachine) -> float:
 
 
 def signalled(jobs: Jobs, pod: str, number: int) -> float:
-    """When the program of a pod was sent a signal, in Unix seconds; it is the only child of process 1 there."""
+    """Signals the program of a pod, the only child of process 1 there; returns the time, in Unix seconds."""
     return float(jobs.run_inside(pod, faults.STRIKE.replace("NUMBER", str(int(number)))))
 
 
@@ -113,7 +113,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def lines_of(jobs: Jobs, process: int = 0) -> list[tuple[float, str]]:
-    """Of one process in all its pods, with the time at which containerd took them over."""
+    """The log lines of one process in all its pods, with containerd's timestamps, in Unix seconds."""
     found = []
     pattern = f"{jobs.namespace}_{JOB}-w-0-{process}-*/main/*.log"
     for file in (file for folder in LOGS for file in folder.glob(pattern)):
@@ -141,13 +141,13 @@ def apply(
     """Applies a job of one of `programs.STEP_LINES`.
 
     Args:
-        jobs: Of its namespace.
-        program: Which.
-        pods: How many.
-        in_place_restarts: The job's.
-        sitecustomize: What each Python runs first.
-        memory: That each pod asks for, and has no limit; empty: little, and a limit.
-        fields: Further ones of its spec.
+        jobs: The jobs of its namespace.
+        program: The name of the program.
+        pods: The number of pods.
+        in_place_restarts: Of the job.
+        sitecustomize: The code that each Python runs first.
+        memory: The request of each pod, which then has no limit; empty: a small request, and a limit.
+        fields: Additional fields of its spec.
     """
     resources: dict[str, Any] = {"requests": {"cpu": "10m", "memory": memory or "64Mi"}}
     if not memory:

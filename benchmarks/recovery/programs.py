@@ -1,4 +1,4 @@
-"""What trains: tiny, so that a restart costs what it must, and saving often, so that nothing is computed twice."""
+"""The training programs: tiny, so that restarts cost the minimum, with frequent saves, so that few steps repeat."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ STEP_LINES = {
     "plain JAX": re.compile(r"\bstep (\d+)\b"),
     "MaxText": re.compile(r"completed step: (\d+),"),
 }
-"""Which lines of process 0's log say that a step is finished, by program."""
+"""The lines of process 0's log about finished steps, by program."""
 MAXTEXT = {"steps": ENDLESS, "period": 100}
-"""Steps, and steps from one checkpoint to the next."""
+"""The number of steps, and the steps between checkpoints."""
 
 PLAIN_JAX = """
 import os, pathlib, time
@@ -34,11 +34,11 @@ while True:
         print("step", step, flush=True)
     time.sleep(0.1)
 """
-"""A loop as a person writes it: every process takes part in each step, and process 0 saves its number."""
+"""A typical user's loop: every process takes part in each step, and process 0 saves the step number."""
 
 
 def trainer(data: str) -> dict[str, Any]:
-    """The `trainer` block; it saves each second."""
+    """The `trainer` block of the job; it saves every second."""
     return {
         "model": {"layers": 1, "embedDim": 32, "heads": 2},
         "data": {"path": data, "tokenizer": "bytes"},

@@ -1,4 +1,4 @@
-"""When the attempt after a fault began and made its first step, from the stamped lines of process 0's log. Pure."""
+"""The times of the start and first step after a fault, from process 0's log lines with timestamps. Pure."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ class Recovery:
     """Seconds from a fault to the next step."""
 
     until_start: float
-    """To the start of the next attempt's program in process 0: what launchers and Kubernetes cost."""
+    """To the start of the next attempt's program in process 0: the cost of launchers and Kubernetes."""
     own: float
-    """From there to its first finished step: imports, the meeting, restore, compilation."""
+    """From there to its first finished step: imports, rendezvous, restore, compilation."""
 
     @property
     def total(self) -> float:
-        """From the fault to the step."""
+        """The seconds from the fault to the step."""
         return self.until_start + self.own
 
 
 def first_start(lines: Iterable[tuple[float, str]], step: re.Pattern[str]) -> Recovery | None:
-    """Of an attempt that nothing preceded: its own start alone."""
+    """The start of the first attempt, of which only `own` counts; None: no step is finished yet."""
     return recovery(lines, step, float("-inf"))
 
 
 def recovery(lines: Iterable[tuple[float, str]], step: re.Pattern[str], fault: float) -> Recovery | None:
-    """What a fault costs; None while no step is finished after it in a new attempt.
+    """The cost of a fault; None: no step of a new attempt is finished yet.
 
     Args:
         lines: Unix time and text, in order.
-        step: What a line of a finished step has.
+        step: Matches the line of a finished step.
         fault: Unix time.
     """
     began: float | None = None

@@ -39,7 +39,7 @@ EXPECTED = (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line; exits with a message where something is missing."""
+    """Runs the command line; exits with a message on an expected error."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.localcluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

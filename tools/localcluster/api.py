@@ -1,4 +1,4 @@
-"""The Kubernetes API as plain JSON: the harness and its tests look at objects, not at a client's model of them."""
+"""The Kubernetes API as plain JSON: the harness and its tests read the objects, not a client library's model."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ class ApiError(Exception):
     """The API server refused a request."""
 
     def __init__(self, request: str, status: int, reason: str, message: str) -> None:
-        """Keeps the parts; `reason` is the API's word, such as NotFound."""
+        """Keeps the parts; `reason` is the API's reason, such as NotFound."""
         super().__init__(f"{request}: {status} {reason}: {message}")
         self.status = status
         self.reason = reason
@@ -44,36 +44,36 @@ class Api:
         )
 
     def acting_as(self, user: str) -> Self:
-        """The same API as a user without groups sees it; who asks must be allowed to impersonate."""
+        """The same API as another user, without groups; the user of this object must be allowed to impersonate."""
         other = copy.copy(self)
         other._acting_as = {"Impersonate-User": user}
         return other
 
     def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Object:
-        """The decoded answer.
+        """Returns the decoded response.
 
         Args:
             method: The HTTP method.
             path: Path and query, e.g. `/api/v1/namespaces/default/pods?limit=1`.
             body: Sent as JSON unless None.
-            content_type: Of the body; a patch says its kind here.
+            content_type: Of the body; for a patch, its kind.
 
         Raises:
-            ApiError: The API server answered with an error.
-            urllib.error.URLError: It did not answer.
+            ApiError: The API server responded with an error.
+            urllib.error.URLError: It did not respond.
         """
         with self._open(method, path, body, content_type) as answer:
             decoded: Object = json.load(answer)
             return decoded
 
     def text(self, path: str) -> str:
-        """The answer of a GET as it is, for paths such as /readyz."""
+        """The undecoded response to a GET, for paths such as /readyz."""
         with self._open("GET", path, None, "application/json") as answer:
             text: str = answer.read().decode()
             return text
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """The lines of an answer as they come, such as the events of a watch."""
+        """The lines of the response to a GET as they arrive, such as the events of a watch."""
         with self._open("GET", path, None, "application/json") as answer:
             yield from answer
 

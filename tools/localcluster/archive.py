@@ -1,4 +1,4 @@
-"""Images of one static program, without a base and without a builder: an archive as `docker save` writes it."""
+"""Container images of one static program, built without a base image or a builder, as `docker save` archives."""
 
 import hashlib
 import io
@@ -12,14 +12,14 @@ NOBODY = "65532:65532"
 
 
 def write_image(archive: Path, name: str, *, program: Path, at: str, arguments: Sequence[str] = ()) -> None:
-    """Writes an image that holds one program and runs it, as a user without rights.
+    """Writes an image that contains one program and runs it as an unprivileged user.
 
     Args:
         archive: The file to write.
         name: Of the image, with its tag.
         program: A static binary.
         at: Its absolute path in the image.
-        arguments: What it is called with.
+        arguments: Of the program.
     """
     layer = _layer(program, at)
     digest = hashlib.sha256(layer).hexdigest()

@@ -1,4 +1,4 @@
-"""What a user really asked of the API server, read from a control plane's audit log."""
+"""The requests that a user made to the API server, read from a control plane's audit log."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tools.localcluster.api import Object
 
 @dataclass(frozen=True, order=True)
 class Call:
-    """A kind of request, in the words of an RBAC rule."""
+    """A kind of request, in the terms of an RBAC rule."""
 
     verb: str
     api_group: str
@@ -18,7 +18,7 @@ class Call:
     resource: str
     """With its subresource, e.g. `pods/status`."""
     namespace: str
-    """Empty for a request to all namespaces, or about an object without one."""
+    """Empty for a request across namespaces, or for a cluster-scoped object."""
 
 
 def calls(audit_log: Path, user: str) -> set[Call]:
@@ -31,7 +31,7 @@ def calls(audit_log: Path, user: str) -> set[Call]:
     found = set()
     for event in _events(audit_log):
         reference = event.get("objectRef")
-        # A request that could not say who it was from has an event without a name.
+        # The event of an unauthenticated request has no username.
         if event["user"].get("username") == user and reference is not None:
             parts = (reference["resource"], reference.get("subresource"))
             resource = "/".join(part for part in parts if part)
@@ -42,6 +42,6 @@ def calls(audit_log: Path, user: str) -> set[Call]:
 def _events(audit_log: Path) -> Iterator[Object]:
     with audit_log.open() as lines:
         for line in lines:
-            # The server may be in the middle of writing the last one.
+            # The server may still be writing the last line.
             if line.endswith("\n"):
                 yield json.loads(line)

@@ -1,4 +1,4 @@
-"""A one-machine cluster that stays up in the background, held by a process that is the parent of all others."""
+"""A one-machine cluster that stays up in the background, held by a process that is the parent of its processes."""
 
 import signal
 import subprocess
@@ -13,20 +13,20 @@ from tools.localcluster.waiting import wait_for
 ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / ".cache" / "cluster-with-node"
 START_SECONDS = 600
-"""Long enough for images that the node takes over for the first time, on a busy machine."""
+"""Long enough for the first import of the images into the node, on a busy machine."""
 
 
 def up(directory: Path, announce: Callable[[str], object]) -> None:
-    """Returns when the cluster of the directory is up, and runs what this checkout holds.
+    """Brings up the cluster of the directory with the product of this checkout; returns when it is up.
 
     Raises:
         MachineUnfit: This machine cannot run a node.
-        ImagesUnavailable: What the images are made of cannot be downloaded.
+        ImagesUnavailable: Packages of the base image cannot be downloaded.
         ProcessError: The cluster did not start; what it changed has been undone.
     """
     machine.prepare(announce)
     binaries.build_all(announce, binaries.NODE)
-    # Before anything is started, and for as long as it takes: the first time, and on a busy machine, that is long.
+    # Before anything starts and without a time limit: the first time, and on a busy machine, this takes long.
     for key in product_images.IMAGES:
         product_images.build(key, announce)
     if one_machine.is_running(directory):
@@ -72,10 +72,10 @@ def _follow(
     new_lines: Callable[[], list[str]],
     announce: Callable[[str], object],
 ) -> None:
-    """Passes on what the holder says until it is ready.
+    """Passes on the holder's output until the cluster is ready.
 
     Raises:
-        ProcessError: It ended before.
+        ProcessError: The holder ended before that.
     """
     last = "it said nothing"
 

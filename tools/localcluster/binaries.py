@@ -1,9 +1,9 @@
 """The programs of the clusters, built on first use and kept.
 
-- One Go module per upstream project lies in `tools/`; its go.mod says the version and its go.sum the content.
-- A program is rebuilt when its module, the flags or the Go version change: a stamp beside it holds a hash of these.
-  A machine without Go can use what was built before.
-- The API server's programs are taken from the folder KUBEBUILDER_ASSETS where that is set and has them.
+- `programs/` has one Go module per upstream project; its go.mod pins the version and its go.sum the content.
+- A program is rebuilt when its module, the flags or the Go version change: a stamp file beside it has the hash of the
+  inputs and the Go version. A machine without Go can use what was built before.
+- Programs in the folder KUBEBUILDER_ASSETS, if that is set, are used instead.
 """
 
 import hashlib
@@ -23,15 +23,15 @@ CACHE = kept.FOLDER / "tools"
 
 @dataclass(frozen=True)
 class Program:
-    """A program and where it comes from."""
+    """A program and its source."""
 
     name: str
     module: str
-    """The folder in tools/."""
+    """The folder in programs/."""
     package: str
     """The Go package of its main function."""
     version_of: str | None = None
-    """The Go module whose version it has; None: the source is in tools/ itself."""
+    """The Go module whose version it has; None: the source is in programs/ itself."""
     tags: tuple[str, ...] = ()
     """Go's build tags."""
     files: str | None = None
@@ -39,7 +39,7 @@ class Program:
 
     @property
     def version(self) -> str:
-        """The version that go.mod requires, e.g. `v1.35.4`; `local` for a program of our own."""
+        """The version that go.mod requires, e.g. `v1.35.4`; `local` for one of our programs."""
         if self.version_of is None:
             return "local"
         match = re.search(
@@ -53,7 +53,7 @@ class Program:
 
     @property
     def build_flags(self) -> list[str]:
-        """Flags of `go build`: reproducible, small, and answering with their version where clients ask for it."""
+        """The flags of `go build`: a reproducible, small binary that reports its version if clients ask for it."""
         linker_flags = ["-s", "-w"]
         if self.module == "kubernetes":
             major, minor, _ = self.version.removeprefix("v").split(".")
@@ -63,7 +63,7 @@ class Program:
         return ["-mod=readonly", "-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join(linker_flags)]
 
     def inputs_hash(self) -> str:
-        """A hash of all that decides what is built, but for the Go version."""
+        """A hash of everything that determines the binary, except the Go version."""
         digest = hashlib.sha256()
         for content in (self._module_file("go.mod"), self._module_file("go.sum"), *self._own_sources()):
             digest.update(content.read_bytes())
@@ -112,7 +112,7 @@ PROGRAMS = {
             "prometheus",
             "github.com/prometheus/prometheus/cmd/prometheus",
             "github.com/prometheus/prometheus",
-            # Of the ways to find targets only Kubernetes: the others are half of it.
+            # Only Kubernetes service discovery: the other kinds are half of the binary.
             tags=("remove_all_sd", "enable_kubernetes_sd"),
         ),
         Program(
@@ -141,17 +141,17 @@ PROGRAMS = {
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "jobset", "helm")
-"""What a cluster without a node needs."""
+"""For a cluster without a node."""
 CHECKERS = ("promtool", "promtool-2", "kubeconform", "actionlint")
-"""What tests check rules, queries, rendered charts and workflows with."""
+"""With which tests check rules, queries, rendered charts and workflows."""
 QUEUE = ("kueue", "kube-scheduler")
-"""What a cluster without a node needs besides, for jobs that queue."""
+"""What a cluster without a node also needs, for queued jobs."""
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "coredns", "fake-gcs-server", "prometheus", "pause")
-"""What a cluster with a node needs."""
+"""For a cluster with a node."""
 
 
 def path(name: str) -> Path:
-    """The program of that name, built now if there is none that is current.
+    """The path of a program, which is built now unless it is up to date.
 
     Raises:
         ToolsUnavailable: There is no Go, or no network to fetch its source.
@@ -169,7 +169,7 @@ def path(name: str) -> Path:
 
 
 def build_all(announce: Callable[[str], object], names: Sequence[str] = CONTROL_PLANE) -> None:
-    """Builds those of the programs that are not there yet, calling `announce` with a line before each.
+    """Builds the programs that are missing or out of date, and calls `announce` with a line before each.
 
     Raises:
         ToolsUnavailable: There is no Go, or no network to fetch their source.
@@ -182,7 +182,7 @@ def build_all(announce: Callable[[str], object], names: Sequence[str] = CONTROL_
 
 
 def files(name: str) -> Path:
-    """A copy of the folder that upstream ships with the program (its Helm chart)."""
+    """A copy of the folder that upstream ships with the program, such as its Helm chart."""
     path(name)
     return _files(PROGRAMS[name])
 
@@ -223,7 +223,7 @@ def _build(program: Program, go: Go) -> None:
     _stamp(program).unlink(missing_ok=True)
     _binary(program).parent.mkdir(parents=True, exist_ok=True)
     directory = MODULES / program.module
-    # Fetching apart from building: what fails here for want of a network is no fault of the code.
+    # Fetches before it builds: without a network, the error comes from here rather than from the build.
     flags = program.build_flags
     go.run(["list", "-deps", "-f", "{{/* nothing */}}", *flags, program.package], directory=directory)
     unfinished = CACHE / "bin" / f"{program.name}.unfinished"
@@ -235,7 +235,7 @@ def _build(program: Program, go: Go) -> None:
 
 
 def _copy_files(program: Program, go: Go) -> None:
-    """Copies the folder out of Go's module cache, so that a warm run needs no Go; file modes there are read-only."""
+    """Copies the folder out of Go's module cache, where files are read-only, so that later runs need no Go."""
     source = Path(
         go.run(["list", "-m", "-f", "{{.Dir}}", str(program.version_of)], directory=MODULES / program.module).strip()
     )

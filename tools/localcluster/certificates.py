@@ -1,4 +1,4 @@
-"""A certificate authority for one control plane, and the keys of its service accounts."""
+"""A certificate authority for one control plane, and the key of its service accounts."""
 
 import datetime
 import ipaddress
@@ -15,10 +15,10 @@ CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
 class CertificateAuthority:
-    """Issues the server certificates of one control plane; its key stays in memory and ends with the run."""
+    """Issues the server and client certificates of one control plane; its own key is kept only in memory."""
 
     def __init__(self, directory: Path) -> None:
-        """Makes a new authority whose certificate lies in the directory."""
+        """Creates a new authority and writes its certificate to the directory."""
         self.directory = directory
         self.certificate_file = directory / "ca.crt"
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -31,7 +31,7 @@ class CertificateAuthority:
         self.certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, certificate_file: Path, key_file: Path, *, dns_names: list[str], addresses: list[str]) -> None:
-        """Writes a server certificate for these names and IP addresses, and its key."""
+        """Writes a server certificate for the given names and IP addresses, and its key."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, certificate_file.stem)])
         alternatives: list[x509.GeneralName] = [x509.DNSName(dns_name) for dns_name in dns_names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
@@ -39,7 +39,7 @@ class CertificateAuthority:
         self._issue(certificate_file, key_file, name, [x509.SubjectAlternativeName(alternatives), usage])
 
     def issue_to_client(self, certificate_file: Path, key_file: Path, *, user: str, group: str) -> None:
-        """Writes a certificate by which servers of Kubernetes know this user, a member of the group; and its key."""
+        """Writes a client certificate that authenticates a user and its group to Kubernetes, and its key."""
         name = x509.Name(
             [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group), x509.NameAttribute(NameOID.COMMON_NAME, user)]
         )
@@ -63,7 +63,7 @@ class CertificateAuthority:
 
 
 def write_service_account_key(key_file: Path) -> None:
-    """Writes the key that signs and checks service account tokens."""
+    """Writes the key that signs and verifies service account tokens."""
     write_private_key(ec.generate_private_key(ec.SECP256R1()), key_file)
 
 

@@ -1,4 +1,4 @@
-"""A cluster as a person with a kubeconfig sees it: through kubectl and Helm."""
+"""Access to a cluster as a user with a kubeconfig has it: through kubectl and Helm."""
 
 import json
 import os
@@ -23,29 +23,29 @@ PLACES = {
     "services": "/api/v1/namespaces/{}/services",
     "serviceaccount": "/api/v1/namespaces/{}/serviceaccounts",
 }
-"""Kinds that are looked at again and again, and where; `{}` is the namespace."""
+"""The API paths of kinds that are read often; `{}` is the namespace."""
 NOT_FOUND = 404
 TIMEOUT_SECONDS = 30
 
 
 class Client:
-    """Any cluster, this machine's or another."""
+    """A client of any cluster, on this machine or elsewhere."""
 
     def __init__(self, kubeconfig: Path, *, prefers_installed: bool = False, proxy_url: str | None = None) -> None:
         """Keeps the kubeconfig; connects on each command.
 
         Args:
-            kubeconfig: With the rights of an administrator.
-            prefers_installed: Whether kubectl and Helm are this machine's, where it has them, instead of ours.
-            proxy_url: Of a `kubectl proxy`. What is read again and again is read there: a kubectl for each look takes
-                a tenth of a second of the processor, and tests that wait would use up a core.
+            kubeconfig: With administrator rights.
+            prefers_installed: Whether to use this machine's kubectl and Helm, if it has them, instead of ours.
+            proxy_url: Of a `kubectl proxy`, for frequent reads: a kubectl process for each takes 0.1 s of processor
+                time, and tests that poll would use up a core.
         """
         self.kubeconfig = kubeconfig
         self._proxy_url = proxy_url
         self._prefers_installed = prefers_installed
 
     def run_tool(self, name: str, *arguments: str | Path, stdin: str | None = None) -> str:
-        """What kubectl or Helm prints.
+        """Runs kubectl or Helm; returns its output.
 
         Raises:
             CommandError: It exited with an error.
@@ -58,20 +58,20 @@ class Client:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the commands: the whole environment, for a kubeconfig may call a cloud's program to log in."""
+        """Variables of the commands: the whole environment, as a kubeconfig may call a cloud's login program."""
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
 
     def program(self, name: str) -> Path:
-        """kubectl or Helm."""
+        """The path of kubectl or Helm."""
         installed = shutil.which(name) if self._prefers_installed else None
         return Path(installed) if installed else binaries.path(name)
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
-        """What kubectl prints."""
+        """Runs kubectl; returns its output."""
         return self.run_tool("kubectl", *arguments, stdin=stdin)
 
     def get(self, kind: str, name: str, namespace: str) -> Object | None:
-        """An object, or None."""
+        """The object; None: there is none."""
         if self._proxy_url is not None and kind in PLACES:
             try:
                 return json.loads(self.read(f"{PLACES[kind].format(namespace)}/{name}"))
@@ -83,7 +83,7 @@ class Client:
         return json.loads(output) if output else None
 
     def items(self, kind: str, namespace: str, selector: str = "", *, everywhere: bool = False) -> list[Object]:
-        """The objects of a kind in a namespace, or in all, those with these labels."""
+        """The objects of a kind that match a label selector, in a namespace or in all namespaces."""
         if self._proxy_url is not None and kind in PLACES and not everywhere:
             query = urllib.parse.urlencode({"labelSelector": selector})
             return json.loads(self.read(f"{PLACES[kind].format(namespace)}?{query}"))["items"]
@@ -91,10 +91,10 @@ class Client:
         return json.loads(self.kubectl("get", kind, where, f"--selector={selector}", "--output=json"))["items"]
 
     def read(self, path: str) -> str:
-        """What a GET of a path of the API server answers.
+        """The API server's response to a GET of a path.
 
         Raises:
-            CommandError: An error.
+            CommandError: The request failed.
         """
         if self._proxy_url is None:
             return self.kubectl("get", f"--raw={path}")

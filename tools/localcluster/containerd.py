@@ -1,4 +1,4 @@
-"""A containerd of one cluster's own, with its socket, its state and its images under the cluster's folders."""
+"""A containerd for one cluster, with its socket, state and images in the cluster's folders."""
 
 import json
 import subprocess
@@ -12,31 +12,31 @@ PROGRAM = Path("/usr/bin/containerd")
 CONTROL = Path("/usr/bin/ctr")
 PAUSE_IMAGE = "tpujob.test/pause:local"
 NAMESPACE = "k8s.io"
-"""Where the kubelet's images and containers are."""
+"""containerd's namespace of the kubelet's images and containers."""
 
 SNAPSHOT_COLLECTED = "parent snapshot"
-"""In the error of an import that unpacks onto a layer of the image that it replaces, while containerd collects that
-image's layers as garbage. They are gone afterwards, and the next import brings its own."""
+"""Part of the error of an import that reuses a layer of the image that it replaces while containerd garbage-collects
+that image's layers. They are gone afterwards, and the next import unpacks its own."""
 
 
 class ImageError(Exception):
-    """An image was refused; the message is containerd's."""
+    """containerd rejected an image; the message is containerd's."""
 
 
 class Containerd:
     """The container runtime of the one node.
 
     Attributes:
-        socket: Where the kubelet finds it.
-        network_configurations: Its folder of network plugin configurations.
+        socket: To which the kubelet connects.
+        network_configurations: The folder of CNI configurations.
     """
 
     def __init__(self, directory: Path, images: Path) -> None:
-        """Describes it; nothing is started yet.
+        """Sets the paths; nothing is started yet.
 
         Args:
             directory: For its socket, state and log.
-            images: For its images, which may outlive the cluster.
+            images: For its images, which may be kept after the cluster.
         """
         self._directory = directory
         self._images = images
@@ -45,7 +45,7 @@ class Containerd:
         self.network_configurations = directory / "cni"
 
     def start(self, journal: Journal) -> Process:
-        """Returns when it answers."""
+        """Starts it; returns when it responds."""
         journal.note("mounts", directory=str(self._directory))
         journal.note("mounts", directory=str(self._images))
         journal.note("shims", socket=str(self.socket), state=str(self._state))
@@ -56,22 +56,22 @@ class Containerd:
         return process
 
     def start_without_containers(self, journal: Journal) -> Process:
-        """Starts it with the images that it has, and without the containers of an earlier cluster."""
+        """Starts it with the images that it has, and deletes the containers of an earlier cluster."""
         process = self.start(journal)
         self._forget_containers()
-        # Restarted, so that it does not remember what it has read about them.
+        # It has read them at its start, and keeps them in memory until a restart.
         process.stop()
         return self.start(journal)
 
     def images(self) -> set[str]:
-        """The names of the images it has."""
+        """The names of its images."""
         return set(self._ctr("images", "list", "--quiet").split())
 
     def import_image(self, archive: Path) -> None:
-        """Takes over an image from an archive as `docker save` writes it.
+        """Imports an image from a `docker save` archive.
 
         Raises:
-            ImageError: It is none.
+            ImageError: The import failed.
         """
         command = ("images", "import", "--digests=false", str(archive))
         try:
@@ -82,11 +82,11 @@ class Containerd:
             self._ctr(*command)
 
     def tag_image(self, name: str, other: str) -> None:
-        """Gives an image another name as well, which may be another one's until now."""
+        """Gives an image an additional name, and takes that name from another image if it had it."""
         self._ctr("images", "tag", "--force", name, other)
 
     def forget_image(self, identity: str) -> None:
-        """Drops the name that the kubelet's side gives to every image, its id, so that its disk space comes back."""
+        """Removes the name that the CRI plugin gives to an image, its id, so that its disk space is freed."""
         self._run("--namespace", NAMESPACE, "images", "remove", identity)
 
     def _forget_containers(self) -> None:

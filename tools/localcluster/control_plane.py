@@ -1,10 +1,10 @@
 """A Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager on this machine, without nodes.
 
-- Everything is one run's: a directory holds keys, data, logs and the audit log; a new run in it starts from nothing.
-- Authentication is by token, authorization by RBAC. The controllers have service accounts of their own, so the audit
-  log tells them apart.
+- All state belongs to one run: a directory has keys, data, logs and the audit log; a new run in it starts from scratch.
+- Authentication is by token, authorization by RBAC. Each controller has its own service account, so the audit log
+  distinguishes them.
 - Custom resource definitions given here exist before the controller manager starts: its garbage collector looks for new
-  kinds only every 30 s, and until then a deleted owner of a new kind keeps its children.
+  kinds only every 30 s, and until then the children of a deleted owner of a new kind stay.
 """
 
 import fcntl
@@ -33,13 +33,13 @@ HOST = "127.0.0.1"
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
 SERVICE_ADDRESSES = "10.96.0.0/16"
 KUBERNETES_SERVICE_IP = "10.96.0.1"
-"""Where pods look for the API server."""
+"""The address at which pods connect to the API server."""
 FRONT_PROXY = "front-proxy"
 TOKEN_SECONDS = 24 * 3600
 DATABASE_BYTES = 8 * 2**30
-"""Most that etcd keeps; its own 2 GiB are full with some ten thousand pods and the versions that they had."""
+"""etcd's quota; its default of 2 GiB is used up by some ten thousand pods and their revisions."""
 
-# Who did what to which object; bodies would make the log large and hold secrets.
+# Who did what to which object; bodies would make the log large, and contain secrets.
 AUDIT_POLICY: Object = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -50,7 +50,7 @@ AUDIT_POLICY: Object = {
 
 @dataclass(frozen=True)
 class User:
-    """Someone whom the API server knows by a token. Rights come from RBAC, by user name or group."""
+    """A user that the API server authenticates by a token. Rights come from RBAC, by user name or group."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ class User:
 
 
 class CommandError(Exception):
-    """kubectl, or another command-line tool, exited with an error; the message is what it printed."""
+    """kubectl, or another command-line tool, exited with an error; the message has its standard error."""
 
 
 class ControlPlane:
     """A control plane that runs between `start` and `stop`, or within a `with` block.
 
     Attributes:
-        directory: Holds everything the run writes.
+        directory: For all files that the run writes.
         url: Of the API server.
         ca_file: The certificate of the authority that issued the API server's.
         admin_token: The token of a member of system:masters.
@@ -83,13 +83,13 @@ class ControlPlane:
         host: str = HOST,
         calls_nodes: bool = False,
     ) -> None:
-        """Describes a control plane; nothing is written or started yet.
+        """Chooses ports and tokens; nothing is written or started yet.
 
         Args:
-            directory: Made if it does not exist.
-            users: Known to the API server besides the admin.
+            directory: Created if it does not exist.
+            users: Known to the API server in addition to the admin.
             custom_resources: Files or folders with CustomResourceDefinitions.
-            host: The IP address of the API server; another than loopback makes it reachable for pods.
+            host: The IP address of the API server; pods can reach it only if it is not loopback.
             calls_nodes: Whether kubelets and pods can be called from here, for logs and webhooks.
         """
         self.directory = directory.absolute()
@@ -121,11 +121,11 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Returns when the API server is ready and the controllers work.
+        """Starts all programs; returns when the API server is ready and the controllers work.
 
         Raises:
-            ToolsUnavailable: The programs are not there and cannot be built.
-            ProcessError: One of them did not start; the message holds its last log lines.
+            ToolsUnavailable: The programs do not exist and cannot be built.
+            ProcessError: One of them did not start; the message has its last log lines.
         """
         programs = {
             name: binaries.path(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -141,27 +141,27 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """Ends all processes, those that depend on others first. What they wrote stays."""
+        """Ends all processes, those that depend on others first. Their files are kept."""
         while self._processes:
             self._processes.pop().stop()
         if self._lock is not None:
             self._lock.close()
 
     def restart(self, name: str) -> None:
-        """Kills a program without warning, starts it again on what there is, and waits for the API server."""
+        """Kills a program with SIGKILL, restarts it on its existing data, and waits for the API server."""
         os.kill(self.pid_of(name), signal.SIGKILL)
         self._process(name).start_again()
         wait_for("the API server to be ready again", self._is_api_server_ready)
 
     def revive(self) -> None:
-        """Starts again what has ended by itself, as the kubelet of a control plane's machine does."""
+        """Restarts the programs that have exited, as the kubelet of a control plane's machine does."""
         for process in self._processes:
             if process.has_ended:
                 process.start_again()
 
     @contextmanager
     def without_controllers(self) -> Iterator[None]:
-        """Within this block no controller of Kubernetes' own runs."""
+        """Stops Kubernetes' built-in controllers for the duration of the block."""
         self._processes.remove(controllers := self._process("kube-controller-manager"))
         controllers.stop()
         yield
@@ -169,11 +169,11 @@ class ControlPlane:
 
     @property
     def etcd_url(self) -> str:
-        """Of etcd, which authenticates no client."""
+        """The URL of etcd, which does not authenticate clients."""
         return f"http://{HOST}:{self._etcd_port}"
 
     def pid_of(self, name: str) -> int:
-        """The process of a program, such as kube-apiserver."""
+        """The process id of a program, such as kube-apiserver."""
         return self._process(name).pid
 
     def _process(self, name: str) -> Process:
@@ -181,26 +181,26 @@ class ControlPlane:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run now."""
+        """The ids of the running processes."""
         return [process.pid for process in self._processes]
 
     @property
     def port(self) -> int:
-        """The API server's."""
+        """The port of the API server."""
         return self._port
 
     @property
     def api(self) -> Api:
-        """The API server as the admin sees it."""
+        """The API, as the admin."""
         return Api(self.url, token=self.admin_token, ca_file=self.ca_file)
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
-        """What kubectl prints.
+        """Runs kubectl; returns its output.
 
         Args:
             arguments: Of the command.
             stdin: Its standard input, e.g. a manifest for `apply -f -`.
-            kubeconfig: Whose command it is; the admin's by default.
+            kubeconfig: Of the user who runs it; default: the admin's.
 
         Raises:
             CommandError: It exited with an error.
@@ -210,7 +210,7 @@ class ControlPlane:
     def run_tool(
         self, name: str, *arguments: str | Path, stdin: str | None = None, kubeconfig: Path | None = None
     ) -> str:
-        """What one of our programs (kubectl, helm) prints when it is pointed at this control plane."""
+        """Runs one of our programs (kubectl, helm) against this control plane; returns its output."""
         environment = {
             "HOME": str(self.directory),
             "PATH": os.defpath,
@@ -223,12 +223,12 @@ class ControlPlane:
         return result.stdout
 
     def kubeconfig_of_user(self, user: User) -> Path:
-        """A kubeconfig for one of the users given at the start."""
+        """Writes a kubeconfig for one of `users`; returns its path."""
         kubeconfig = self.directory / f"{user.name.replace(':', '-')}.kubeconfig"
         return write_kubeconfig(kubeconfig, url=self.url, ca_file=self.ca_file, token=user.token)
 
     def kubeconfig_of_service_account(self, namespace: str, name: str) -> Path:
-        """A kubeconfig for a service account, with a token such as its pods would get."""
+        """Writes a kubeconfig for a service account, with a new token; returns its path."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         answer = self.api.create(path, {"spec": {"expirationSeconds": TOKEN_SECONDS}})
         return write_kubeconfig(
@@ -295,7 +295,7 @@ class ControlPlane:
             "kube-apiserver",
             program,
             {
-                # Not waiting for etcd first: the API server retries, and the two start side by side.
+                # etcd may not be ready yet: the API server retries, so the two start in parallel.
                 "etcd-servers": f"http://{HOST}:{self._etcd_port}",
                 "bind-address": self.host,
                 "advertise-address": self.host,
@@ -309,7 +309,7 @@ class ControlPlane:
                 "service-account-signing-key-file": self._keys / "service-account.key",
                 "token-auth-file": self._keys / "tokens.csv",
                 "authorization-mode": "Node,RBAC",
-                # As on OpenShift: who sets blockOwnerDeletion has to have the right to update the owner's finalizers.
+                # As on OpenShift: to set blockOwnerDeletion, a user needs the right to update the owner's finalizers.
                 "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
                 "audit-policy-file": self.directory / "audit-policy.yaml",
                 "audit-log-path": self.audit_log,
@@ -320,7 +320,7 @@ class ControlPlane:
         api_server.wait_until_ready("a ready API server", self._is_api_server_ready)
 
     def _flags_to_call_extensions(self) -> dict[str, object]:
-        """By which API servers of extensions believe what the API server says of who is asking."""
+        """The flags by which extension API servers trust the user name that the API server forwards to them."""
         certificate, key = self._keys / "front-proxy.crt", self._keys / "front-proxy.key"
         self.authority.issue_to_client(certificate, key, user=FRONT_PROXY, group=FRONT_PROXY)
         return {
@@ -341,7 +341,7 @@ class ControlPlane:
             "kubelet-client-certificate": certificate,
             "kubelet-client-key": key,
             "kubelet-preferred-address-types": "InternalIP",
-            # Webhooks are called by the addresses of their pods: nothing implements the addresses of services here.
+            # Webhooks are called at the addresses of their pods: nothing here implements service addresses.
             "enable-aggregator-routing": "true",
         }
 
@@ -377,10 +377,10 @@ class ControlPlane:
                 "root-ca-file": self.ca_file,
                 "service-account-private-key-file": self._keys / "service-account.key",
                 "use-service-account-credentials": "true",
-                # At the default of 20 a second, making the controllers' service accounts takes most of the start.
+                # At the default of 20 a second, creating the controllers' service accounts takes most of the start.
                 "kube-api-qps": 500,
                 "kube-api-burst": 1000,
-                # Node objects without a kubelet, which nothing renews, stay as they were made.
+                # Keeps node objects without a kubelet, whose status nothing renews, as they were created.
                 **({} if self.calls_nodes else {"node-monitor-grace-period": "24h"}),
             },
         )
@@ -390,7 +390,7 @@ class ControlPlane:
         )
 
     def has_default_service_account(self, namespace: str) -> bool:
-        """Whether pods can be created there: they need this account, which appears a moment after its namespace."""
+        """Whether pods can be created there: they need this account, which is created shortly after its namespace."""
         try:
             self.api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
         except ApiError as error:

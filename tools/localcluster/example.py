@@ -12,11 +12,11 @@ from tools.localcluster import storage
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 DATA = "quickstart-data/python-stdlib.parquet"
 FILES = 150
-"""Of Python's standard library: enough for its 300 steps."""
+"""Files of Python's standard library: enough data for the quickstart's 300 steps."""
 
 
 def write_example(directory: Path) -> Path:
-    """Puts the data into the bucket and returns the manifest, for `kubectl apply --filename`."""
+    """Writes the data to the bucket, and the manifest to the directory; returns the path of the manifest."""
     sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:FILES]
     table = pa.table({"text": [source.read_text(errors="replace") for source in sources]})
     buffer = pa.BufferOutputStream()

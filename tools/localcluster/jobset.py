@@ -1,7 +1,7 @@
-"""The JobSet controller beside a control plane: its own chart's rights and webhooks, its process on loopback.
+"""The JobSet controller for a control plane: the RBAC and webhooks of its chart, and its process on loopback.
 
-The chart makes a Deployment behind a Service; without nodes there are neither. So the process runs here, as the chart's
-service account, and the webhook configurations point at its address instead of the Service.
+The chart creates a Deployment behind a Service; without nodes, neither works. So the process runs on this machine, as
+the chart's service account, and the webhook configurations contain its address instead of the Service.
 """
 
 import base64
@@ -36,7 +36,7 @@ class JobSetController:
     """The JobSet controller of a control plane that has JobSet's custom resources."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        """Describes the controller; nothing is started yet."""
+        """Chooses its ports; nothing is started yet."""
         self._plane = plane
         self._webhook_port, self._health_port = free_ports(2)
         self._process: Process | None = None
@@ -53,7 +53,7 @@ class JobSetController:
         self.stop()
 
     def start(self) -> None:
-        """Returns when JobSets are reconciled and the API server calls the webhooks."""
+        """Starts the controller; returns when JobSets are reconciled and the API server calls the webhooks."""
         service_account = self._install()
         kubeconfig = self._plane.kubeconfig_of_service_account(NAMESPACE, service_account)
         config = self._plane.directory / "jobset-config.yaml"
@@ -72,14 +72,14 @@ class JobSetController:
             raise
 
     def stop(self) -> None:
-        """Ends the process; the objects it made and its webhook configurations stay."""
+        """Ends the process; the objects it created and its webhook configurations stay."""
         if self._process is not None:
             self._process.stop()
             self._process = None
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run now."""
+        """The ids of the running processes."""
         return [self._process.pid] if self._process is not None else []
 
     def _install(self) -> str:
@@ -97,7 +97,7 @@ class JobSetController:
         return name
 
     def _configuration(self) -> Object:
-        """JobSet's configuration file: `api/config/v1alpha1/configuration_types.go` in its module."""
+        """JobSet's configuration, as `api/config/v1alpha1/configuration_types.go` in its module defines it."""
         certificates = self._plane.directory / "jobset-webhook"
         certificates.mkdir(mode=0o700, exist_ok=True)
         self._plane.authority.issue(certificates / "tls.crt", certificates / "tls.key", dns_names=[], addresses=[HOST])
@@ -115,10 +115,10 @@ class JobSetController:
         return answers(f"http://{HOST}:{self._health_port}/readyz")
 
     def _are_webhooks_called(self) -> bool:
-        """Whether all webhooks act.
+        """Whether the API server calls all webhooks.
 
-        The API server learns of their configurations a moment after it has stored them, and the controller calls itself
-        ready a moment before it serves the last of their paths.
+        It reads their configurations shortly after it has stored them, and the controller reports that it is ready
+        shortly before it serves the last of their paths.
         """
         api = self._plane.api
         jobsets = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/default/jobsets?dryRun=All"
@@ -126,7 +126,7 @@ class JobSetController:
         try:
             defaulted = api.create(jobsets, _jobset("webhook-probe"))
             api.create("/api/v1/namespaces/default/pods?dryRun=All", _pod("webhook-probe", labels))
-            # A name too long for the pods made of it, which the schema cannot know.
+            # A name that is too long for its pods' names: the webhook rejects it, but the schema does not.
             api.create(jobsets, _jobset("a" * 63))
         except ApiError as error:
             if "failed calling webhook" in error.message:
@@ -138,7 +138,7 @@ class JobSetController:
 
 
 def point_webhooks_here(manifests: Iterable[Object], plane: ControlPlane, port: int) -> None:
-    """Has the API server call a process on loopback instead of the Services that webhook configurations name."""
+    """Replaces the Services in webhook configurations by the address of a process on loopback."""
     ca_bundle = base64.b64encode(plane.ca_file.read_bytes()).decode()
     for manifest in manifests:
         if manifest["kind"] in WEBHOOK_KINDS:

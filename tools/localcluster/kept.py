@@ -1,6 +1,6 @@
-"""Where this machine keeps what takes long to make: built programs, images, what the node has of them.
+"""The cache of what takes long to build on this machine: programs, images, and the node's copies of the images.
 
-`.cache` of the checkout, or the folder TESTS_CACHE: then all checkouts of a machine share it, as CI's do.
+It is `.cache` in the checkout, or the folder TESTS_CACHE, which all checkouts of a machine share, as in CI.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ FOLDER = Path(os.environ.get(VARIABLE) or Path(__file__).parents[2] / ".cache").
 
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
-    """One at a time on this machine makes something in the folder; the kernel drops the lock with the process."""
+    """Holds this machine's lock on the folder for the block; the kernel releases it if the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

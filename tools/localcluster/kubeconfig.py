@@ -1,4 +1,4 @@
-"""Kubeconfig files: how kubectl, Helm, controllers and tests find the API server and who they are there."""
+"""Kubeconfig files: the API server's address and the credentials for kubectl, Helm, controllers and tests."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ def write_kubeconfig(kubeconfig: Path, *, url: str, ca_file: Path, token: str, n
     Args:
         kubeconfig: Where to write it.
         url: Of the API server.
-        ca_file: The certificate that the API server's is checked against.
+        ca_file: The certificate of the authority that issued the API server's.
         token: The bearer token of the user.
         namespace: The default namespace of commands.
     """
@@ -32,11 +32,11 @@ def write_kubeconfig(kubeconfig: Path, *, url: str, ca_file: Path, token: str, n
 
 
 def api_of(kubeconfig: Path, ca_file: Path) -> Api:
-    """The API server of a kubeconfig that was written here, as its user sees it.
+    """The API of the server in a kubeconfig, as the user in it.
 
     Args:
-        kubeconfig: As `write_kubeconfig` left it.
-        ca_file: The certificate that the API server's is checked against.
+        kubeconfig: As `write_kubeconfig` wrote it.
+        ca_file: The certificate of the authority that issued the API server's.
     """
     content = json.loads(kubeconfig.read_text())
     token = content["users"][0]["user"]["token"]

@@ -1,4 +1,4 @@
-"""Nodes: kubelets that look like those of a GKE TPU node pool, and the scheduler that sends pods to them."""
+"""Nodes: kubelets like those of a GKE TPU node pool, and the scheduler that assigns pods to them."""
 
 import json
 import shutil
@@ -15,10 +15,10 @@ from tools.localcluster.undo import CONTROL_GROUPS, Journal
 from tools.localcluster.waiting import wait_for
 
 PROCESSES = 8
-"""As many as run at a time, roughly: how much of a busy machine all pods together may have."""
+"""The CPU weight of all pods together on a busy machine, in processes: roughly as many as run at a time."""
 TPU_RESOURCE = "google.com/tpu"
 CHIPS = 16
-"""Of a v5e-16 slice, so that all four hosts of one fit on this node."""
+"""The chips of a v5e-16 slice, so that all its four hosts fit on this node."""
 
 # The labels of a GKE TPU node pool: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus
 LABELS = {
@@ -30,19 +30,19 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the cluster; what its kubelet writes lies in a folder of its name."""
+    """A node of the cluster; its kubelet writes to a folder with the node's name."""
 
     name: str
     control_group: str
-    """All its pods live below it, by which they are found at the end."""
+    """All its pods run below it, so that they can be found at the end."""
 
     @property
     def user_name(self) -> str:
-        """Who its kubelet is to the API server."""
+        """The user name of its kubelet in the API."""
         return f"system:node:{self.name}"
 
     def user(self) -> User:
-        """Its kubelet, with a token of its own."""
+        """The user of its kubelet, with a new token."""
         return User(self.user_name, ("system:nodes",))
 
 
@@ -52,7 +52,7 @@ SCHEDULER = User("system:kube-scheduler")
 
 
 def start_scheduler(plane: ControlPlane, program: Path) -> Process:
-    """Starts the scheduler; it is ready when pods are scheduled."""
+    """Starts the scheduler; does not wait until it is ready."""
     (port,) = free_ports(1)
     kubeconfig = plane.kubeconfig_of_user(SCHEDULER)
     flags = {
@@ -69,7 +69,7 @@ def start_scheduler(plane: ControlPlane, program: Path) -> Process:
 
 
 def admit(plane: ControlPlane, node: Node, token: str) -> None:
-    """Gives a node what its kubelet shows to the API server, and is shown by it."""
+    """Writes the files by which a node's kubelet and the API server authenticate each other."""
     directory = plane.directory / node.name
     directory.mkdir(exist_ok=True)
     shutil.copy(plane.ca_file, directory / "ca.crt")
@@ -82,15 +82,15 @@ def admit(plane: ControlPlane, node: Node, token: str) -> None:
 def start_kubelet(
     node: Node, cluster: Path, api: Api, program: Path, containerd: Containerd, journal: Journal
 ) -> Process:
-    """Returns when the node, which was admitted, is ready and has its chips.
+    """Starts the kubelet of an admitted node; returns when the node is ready and has its chips.
 
     Args:
-        node: Whose it is.
+        node: Of the kubelet.
         cluster: The folder of the cluster.
-        api: As an administrator sees it.
+        api: With administrator rights.
         program: The kubelet.
-        containerd: Of this node alone: a kubelet ends what it does not know.
-        journal: Of what is changed on this machine.
+        containerd: For this node alone: a kubelet deletes containers that it does not know.
+        journal: Records the changes to this machine.
     """
     directory = cluster / node.name
     _make_control_group(node.control_group, journal)
@@ -108,8 +108,8 @@ def start_kubelet(
     command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
     process = Process("kubelet", command, directory / "kubelet.log")
     process.wait_until_ready("a ready node", lambda: is_ready(api, node.name))
-    # What a device plugin would announce; the kubelet leaves resources that it does not know alone. It would find out
-    # what pods may have of them by itself, but only ten seconds later.
+    # As a device plugin would; the kubelet does not touch resources that it does not know. It would set what is
+    # allocatable by itself, but only ten seconds later.
     chips = {TPU_RESOURCE: str(CHIPS)}
     api.patch(f"/api/v1/nodes/{node.name}/status", {"status": {"capacity": chips, "allocatable": chips}})
     wait_for("the node to offer its chips", lambda: TPU_RESOURCE in _node_status(api, node.name).get("allocatable", {}))
@@ -123,7 +123,7 @@ def _make_control_group(name: str, journal: Journal) -> None:
     for hierarchy in hierarchies:
         group = hierarchy / name
         group.mkdir(exist_ok=True)
-        # A group counts as one process beside all others of the machine; this one has those of several jobs.
+        # By default, a group gets the CPU time of one process; this one has the processes of several jobs.
         for file, usual in (("cpu.shares", 1024), ("cpu.weight", 100)):
             if (group / file).exists():
                 (group / file).write_text(str(usual * PROCESSES))
@@ -144,7 +144,7 @@ def _node_status(api: Api, name: str) -> Object:
 
 
 def _configuration(node: Node, directory: Path, containerd: Containerd) -> dict[str, object]:
-    """https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/."""
+    """A KubeletConfiguration: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/."""
     (port,) = free_ports(1)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -166,13 +166,13 @@ def _configuration(node: Node, directory: Path, containerd: Containerd) -> dict[
         "volumePluginDir": str(directory / "volume-plugins"),
         "clusterDNS": [ADDRESS],
         "clusterDomain": "cluster.local",
-        # A machine without systemd, perhaps with the old kind of control groups, with swap, and with little disk left.
+        # For machines without systemd, and perhaps with cgroup v1, swap, or little free disk space.
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{node.control_group}",
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
-        "makeIPTablesUtilChains": False,  # nothing uses these packet rules, and nothing would remove them
+        "makeIPTablesUtilChains": False,  # nothing uses these packet rules, or would remove them
         "localStorageCapacityIsolation": False,
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {

@@ -1,11 +1,11 @@
-"""Kueue beside a control plane: its chart's definitions, rights and webhooks, its process on loopback.
+"""Kueue for a control plane: the CRDs, RBAC and webhooks of its chart, and its process on loopback.
 
-Like JobSet's controller (`jobset.py`), without a Deployment and a Service. Of its webhooks those for Kueue's own
-resources, JobSets and Jobs are installed: the others are about kinds that this control plane does not have, and pods.
+Like JobSet's controller (`jobset.py`), it has no Deployment and no Service. Only its webhooks for Kueue's own
+resources, JobSets and Jobs are installed: the others are for pods, and for kinds that this control plane does not have.
 
 Kueue reads certificates from fixed paths (`cmd/kueue/main.go`, `pkg/visibility/server.go`), and serves the order of its
-queues on port 8082 of all addresses. So its process gets a root and a network of its own: Linux, with user namespaces
-or as root.
+queues on port 8082 of all addresses. So its process gets its own root directory and its own network. This needs Linux,
+with user namespaces or as root.
 """
 
 import base64
@@ -53,7 +53,7 @@ exec "$@"
 
 
 def can_run_here() -> bool:
-    """Whether this machine lets a process have a root and a network of its own."""
+    """Whether this machine lets a process have its own mounts and its own network."""
     try:
         return subprocess.run([*OWN_NAMESPACES, "--net", "true"], capture_output=True).returncode == 0
     except FileNotFoundError:
@@ -66,12 +66,12 @@ class KueueController:
     def __init__(
         self, plane: ControlPlane, *, workers: Sequence[ControlPlane] = (), configuration: Object | None = None
     ) -> None:
-        """Describes the controller; nothing is started yet.
+        """Chooses its ports; nothing is started yet.
 
         Args:
-            plane: What it serves.
+            plane: The control plane that it serves.
             workers: Other control planes that it calls, for MultiKueue.
-            configuration: More of its configuration file.
+            configuration: Additional fields of its configuration file.
         """
         self._plane = plane
         self._workers = tuple(workers)
@@ -81,7 +81,7 @@ class KueueController:
         self._process: Process | None = None
 
     def __enter__(self) -> Self:
-        """Returns when queues can be made and the API server calls the webhooks."""
+        """Starts Kueue; returns when queues can be created and the API server calls the webhooks."""
         service_account = self._install()
         self._prepare_root(service_account)
         served = {port: port for port in (self._webhook_port, self._health_port)} | {
@@ -99,7 +99,7 @@ class KueueController:
         environment = {
             "HOME": "/",
             "PATH": os.environ.get("PATH", os.defpath),
-            # Its API server for the order of queues knows only the way of pods to the API server.
+            # Its extension API server for the order of queues finds the API server only by these variables, as in pods.
             "KUBERNETES_SERVICE_HOST": HOST,
             "KUBERNETES_SERVICE_PORT": str(self._plane.port),
         }
@@ -127,7 +127,7 @@ class KueueController:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends the process; its webhook configurations stay, so the control plane is of no further use."""
+        """Ends the process; its webhook configurations stay, so the control plane cannot be used any more."""
         assert self._process is not None
         self._process.stop()
 
@@ -165,7 +165,7 @@ class KueueController:
         return {"url": f"https://{HOST}:{self._webhook_port}{path}", "caBundle": ca_bundle}
 
     def _visibility_service(self, extension: Object) -> Object:
-        """The Service of an API of Kueue's own, which leads to its port on loopback; no endpoint may be there."""
+        """Sets the port of an APIService; returns its Service, an ExternalName, as endpoints may not be on loopback."""
         service = extension["spec"]["service"]
         service["port"] = self._visibility_port
         return {
@@ -176,7 +176,7 @@ class KueueController:
         }
 
     def _prepare_root(self, service_account: str) -> None:
-        """All files that Kueue reads, at the paths where it looks for them."""
+        """Writes all files that Kueue reads to the paths at which it expects them."""
         kubeconfig = self._plane.kubeconfig_of_service_account(NAMESPACE, service_account).read_text()
         for folder in CERTIFICATE_FOLDERS:
             (self._root / folder).mkdir(mode=0o700, parents=True)
@@ -191,7 +191,7 @@ class KueueController:
         (self._root / "config.yaml").write_text(json.dumps(self._configuration(), indent=2))
 
     def _configuration(self) -> Object:
-        """Kueue's configuration file: `apis/config/v1beta2/configuration_types.go` in its module."""
+        """Kueue's configuration, as `apis/config/v1beta2/configuration_types.go` in its module defines it."""
         return {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
             "kind": "Configuration",
@@ -206,7 +206,7 @@ class KueueController:
         }
 
     def _are_resources_served(self) -> bool:
-        """Whether Kueue would find them: it looks once, at its start, and ends where they are missing."""
+        """Whether Kueue's resources are served: it looks for them once, at its start, and exits if they are missing."""
         try:
             return any(each["name"] == "workloads" for each in self._plane.api.get(f"/apis/{API_VERSION}")["resources"])
         except ApiError as error:

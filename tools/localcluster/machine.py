@@ -1,4 +1,4 @@
-"""What this machine must be and have for a node: Linux, root, and some programs of the distribution."""
+"""The requirements of a node on this machine: Linux, root, and some packages of the distribution."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ PACKAGES = {
     "iproute2": "/sbin/ip",
     "iptables": "/usr/sbin/iptables",
 }
-"""Debian packages, and the program of each that is used."""
+"""Debian packages, each with the program of it that is used."""
 INSTALL = ("apt-get", "install", "--yes", "--no-install-recommends")
 
 
@@ -27,12 +27,12 @@ class MachineUnfit(Exception):  # noqa: N818 - a state of the machine
 
 
 def missing_packages() -> list[str]:
-    """The Debian packages that a node needs and that are not installed."""
+    """The Debian packages that a node needs, but that are not installed."""
     return [package for package, program in PACKAGES.items() if not Path(program).exists()]
 
 
 def why_unfit() -> str | None:
-    """Why no node can run here, as far as is known before everything is installed; or None."""
+    """Why no node can run here, as far as this is known before everything is installed; None: no reason is known."""
     if sys.platform != "linux":
         return f"a node needs Linux, this is {sys.platform}"
     if os.geteuid() != 0:
@@ -45,7 +45,7 @@ def why_unfit() -> str | None:
 
 
 def prepare(announce: Callable[[str], object]) -> None:
-    """Installs the packages that are missing.
+    """Checks the machine, and installs missing packages.
 
     Raises:
         MachineUnfit: This machine cannot run a node, or the packages cannot be installed.
@@ -65,7 +65,7 @@ def prepare(announce: Callable[[str], object]) -> None:
     if result.returncode != 0 or missing_packages():
         problem = (result.stderr.strip().splitlines() or ["the programs are not where they should be"])[-1]
         raise MachineUnfit(f"`{' '.join([*INSTALL, *missing])}` failed: {problem}")
-    # What needs those programs could not be tried before.
+    # Some permissions could not be checked without those programs.
     reason = why_unfit()
     if reason is not None:
         raise MachineUnfit(reason)

@@ -1,4 +1,4 @@
-"""The name server of the one-machine cluster: CoreDNS on the bridge, where pods find each other by name."""
+"""The name server of the one-machine cluster: CoreDNS on the bridge, which resolves the names of pods."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ RIGHTS = [
     {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
 ]
-# No cache: the pods of a job look for each other before all have addresses, and must not get that answer for long.
+# No cache: the pods of a job look each other up before all have addresses, and the negative answer must not last.
 CONFIGURATION = """\
 .:53 {{
     bind {address}
@@ -32,7 +32,7 @@ CONFIGURATION = """\
 
 
 def start_name_server(plane: ControlPlane, program: Path) -> Process:
-    """Returns when names of the cluster are answered."""
+    """Starts the name server; returns when it resolves the cluster's names."""
     grant_cluster_role(plane, USER.name, RIGHTS)
     (port,) = free_ports(1)
     file = plane.directory / "Corefile"
@@ -44,7 +44,7 @@ def start_name_server(plane: ControlPlane, program: Path) -> Process:
 
 
 def grant_cluster_role(plane: ControlPlane, user: str, rules: list[dict[str, list[str]]]) -> None:
-    """Gives a user rights in all namespaces."""
+    """Grants a user rights in all namespaces."""
     name = user.replace(":", "-")
     role = {"kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
     binding = {

@@ -1,7 +1,7 @@
-"""The pod network of the one-machine cluster: a bridge of its own, and the few packet rules that pods need.
+"""The pod network of the one-machine cluster: its own bridge, and the few packet rules that pods need.
 
-The bridge's address is where pods reach what runs on the machine: the API server, the name server, the storage
-emulator. Rules carry a comment and match this bridge or its addresses only.
+At the bridge's address, pods reach the servers on the machine: the API server, the name server, the storage emulator.
+Rules have a comment, and match only this bridge or its addresses.
 """
 
 import json
@@ -21,11 +21,11 @@ PLUGINS = Path("/usr/lib/cni")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 LINKS = Path("/sys/class/net")
 LIFE_PORT = 10244
-"""Of the bridge's address: where the process that holds a cluster listens for as long as it lives."""
+"""On the bridge's address: the process that holds a cluster listens on it as long as it runs."""
 LIFE_SECONDS = 5
 COMMENT = "tpujob test cluster"
 TABLES = ("filter", "nat")
-"""Where packet rules are added."""
+"""The tables to which packet rules are added."""
 
 
 class NetworkError(Exception):
@@ -33,17 +33,17 @@ class NetworkError(Exception):
 
 
 def make_bridge(journal: Journal, directory: Path) -> socket.socket:
-    """Makes the bridge with its address, and lets packets of pods pass.
+    """Creates the bridge with its address, and lets the packets of pods pass.
 
     Args:
-        journal: Where the changes are noted.
-        directory: Of the cluster; the bridge names it.
+        journal: Records the changes.
+        directory: Of the cluster; stored as the alias of the bridge.
 
     Returns:
-        The sign that the cluster lives; it has to stay open for as long as it does.
+        A listener that shows that the cluster runs; it must stay open as long as it does.
 
     Raises:
-        NetworkError: There is such a bridge already, or the kernel refused.
+        NetworkError: The bridge already exists, or the kernel refused.
     """
     journal.note("setting", file=str(FORWARDING), content=FORWARDING.read_text())
     FORWARDING.write_text("1")
@@ -53,7 +53,7 @@ def make_bridge(journal: Journal, directory: Path) -> socket.socket:
     _run("ip", "address", "add", f"{ADDRESS}/{POD_ADDRESSES.partition('/')[2]}", "dev", BRIDGE)
     _run("ip", "link", "set", BRIDGE, "up")
     sign_of_life = socket.create_server((ADDRESS, LIFE_PORT))
-    # At the head of their chains: a firewall of the machine's may end them with a refusal.
+    # At the head of their chains: a firewall on the machine may end the chains with a rule that rejects all packets.
     _insert_rule(journal, "filter", "INPUT", "--in-interface", BRIDGE, "--jump", "ACCEPT")
     _insert_rule(journal, "filter", "FORWARD", "--in-interface", BRIDGE, "--jump", "ACCEPT")
     _insert_rule(journal, "filter", "FORWARD", "--out-interface", BRIDGE, "--jump", "ACCEPT")
@@ -63,10 +63,10 @@ def make_bridge(journal: Journal, directory: Path) -> socket.socket:
 
 
 def abandoned() -> Path | None:
-    """The directory of a cluster that ended by force and left its bridge; None where there is no bridge.
+    """The directory of a cluster that was killed and left its bridge; None: there is no bridge.
 
     Raises:
-        NetworkError: There is a bridge, and its cluster lives.
+        NetworkError: There is a bridge, and its cluster runs.
     """
     link = LINKS / BRIDGE
     if not link.exists():
@@ -83,7 +83,7 @@ def abandoned() -> Path | None:
 
 
 def remove_abandoned() -> None:
-    """Removes a bridge, what is connected to it, and its packet rules, where no journal tells of them any more."""
+    """Removes the bridge, the links attached to it, and our packet rules, without the help of a journal."""
     for port in (LINKS / BRIDGE / "brif").glob("*"):
         _run("ip", "link", "delete", port.name)
     if (LINKS / BRIDGE).exists():
@@ -96,18 +96,18 @@ def remove_abandoned() -> None:
 
 
 def lead_to_api_server(journal: Journal, port: int) -> None:
-    """Leads pods from the address that `kubernetes.default` has to the API server on the bridge."""
+    """Redirects the pods' traffic for the address of `kubernetes.default` to the API server on the bridge."""
     where = ("--in-interface", BRIDGE, "--destination", f"{KUBERNETES_SERVICE_IP}/32", "--protocol", "tcp")
     target = ("--dport", "443", "--jump", "DNAT", "--to-destination", f"{ADDRESS}:{port}")
     _insert_rule(journal, "nat", "PREROUTING", *where, *target)
 
 
 def write_plugin_configuration(folder: Path, addresses: Path) -> None:
-    """Writes what containerd hands to the network plugins.
+    """Writes the CNI configuration, which containerd passes to the network plugins.
 
     Args:
-        folder: containerd's folder of such configurations.
-        addresses: Where the plugins note the addresses in use.
+        folder: containerd's folder of CNI configurations.
+        addresses: The plugins' folder of the addresses in use.
     """
     bridge = {
         "type": "bridge",

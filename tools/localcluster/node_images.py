@@ -1,4 +1,4 @@
-"""The images that the node has: each is imported once, and again when what it was made from has changed."""
+"""The images of the node: each is imported once, and again when its inputs have changed."""
 
 import json
 from collections.abc import Callable
@@ -11,21 +11,21 @@ JOBSET_IMAGE = "tpujob.test/jobset"
 
 
 class NodeImages:
-    """The images of a containerd, with a note of what each was made from."""
+    """The images of a containerd, with a record of the inputs of each."""
 
     def __init__(self, containerd: Containerd, folder: Path) -> None:
-        """The folder holds archives on their way, and the notes; it lives as long as the images."""
+        """Sets the folder for temporary archives and the record; keep it as long as the images."""
         self._containerd = containerd
         self._folder = folder
         self._notes = folder / "imported.json"
 
     def add(self, name: str, made_from: str, write_archive: Callable[[Path], object]) -> None:
-        """Imports an image unless it is there and made from the same.
+        """Imports an image unless containerd has it, made from the same inputs.
 
         Args:
             name: Of the image, with registry and tag.
-            made_from: A hash that changes with the image; its id, if it is to be forgotten when it is replaced.
-            write_archive: Writes the image to the file it is given.
+            made_from: A hash that changes with the image; its id, if the old image is to be removed on replacement.
+            write_archive: Writes the image to the given file.
         """
         notes = json.loads(self._notes.read_text()) if self._notes.exists() else {}
         if notes.get(name) == made_from and name in self._containerd.images():
@@ -50,6 +50,6 @@ class NodeImages:
 
 
 def add_system_images(images: NodeImages) -> None:
-    """Imports what every node needs: the pause container, and the JobSet controller for its chart."""
+    """Imports the images that every node needs: the pause container, and the JobSet controller for its chart."""
     images.add_program(PAUSE_IMAGE, "pause", at="/pause")
     images.add_program(f"{JOBSET_IMAGE}:{binaries.PROGRAMS['jobset'].version}", "jobset", at="/manager")

@@ -1,6 +1,6 @@
-"""Node objects without machines behind them, for tests of what happens when a host goes away.
+"""Node objects without machines, for tests of lost hosts.
 
-Nothing renews them, and the controller manager of a control plane without nodes lets them be.
+Nothing updates their heartbeats, and the controller manager of a control plane without nodes ignores that for 24 h.
 """
 
 import datetime
@@ -10,7 +10,7 @@ from tools.localcluster.api import Api, Object
 
 
 def create_node(api: Api, name: str, labels: Mapping[str, str] | None = None) -> Object:
-    """Creates a node that says it is ready."""
+    """Creates a node whose Ready condition is true."""
     api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": dict(labels or {})}})
     return set_node_ready(api, name, ready=True)
 

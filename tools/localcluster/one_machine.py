@@ -1,8 +1,8 @@
 """A whole Kubernetes on this machine: control plane, one real node, names, storage, Prometheus, JobSet, our operator.
 
-The process that calls `start` is the parent of all its processes, and they end with it. What else it changes on the
-machine (containers, mounts, the bridge, packet rules) is in the journal, and `end` undoes it, whoever calls it and
-whatever state it is in.
+The process that calls `start` is the parent of all its processes, and they end with it. Its other changes to the
+machine (containers, mounts, the bridge, packet rules) are in the journal, and `end` undoes them, from any process and
+in any state of the cluster.
 """
 
 import fcntl
@@ -31,21 +31,22 @@ from tools.localcluster.storage import start_storage
 from tools.localcluster.undo import Journal, end_process, start_time, undo
 
 IMAGES = kept.FOLDER / "node"
-"""The node's images, kept from one cluster to the next."""
+"""The node's images, which are kept for the next cluster."""
 JOBSET_SECONDS = 120
 REVIVAL_SECONDS = 1
-"""Between two looks for programs of the control plane that have ended."""
+"""Between checks for programs of the control plane that have exited."""
 
 
 class OneMachine:
-    """A cluster with one node; everything it writes is below its directory, but for the images it keeps."""
+    """A cluster with one node; all its files are in its directory, except the images that it keeps."""
 
     def __init__(self, directory: Path, announce: Callable[[str], object]) -> None:
-        """Describes a cluster; nothing is written or started yet.
+        """Prepares a cluster; nothing is written or started yet.
 
         Args:
-            directory: Made if it does not exist. Not too long: sockets lie in it, whose paths may have 107 characters.
-            announce: Called with a line when something has been done.
+            directory: Created if it does not exist. Keep its path short: paths of the sockets in it have a limit of
+                107 characters.
+            announce: Called with a line after each step.
         """
         self.directory = directory.absolute()
         self.journal = journal_of(directory)
@@ -64,7 +65,7 @@ class OneMachine:
         self._processes: list[Process] = []
 
     def start(self) -> None:
-        """Returns when the node is ready, and JobSet and our operator run on it."""
+        """Starts the cluster; returns when the node is ready, and JobSet and our operator run on it."""
         programs = {name: binaries.path(name) for name in binaries.NODE}
         self.directory.mkdir(parents=True, exist_ok=True)
         self.journal.note("process", pid=str(os.getpid()), started=start_time(os.getpid()))
@@ -74,7 +75,7 @@ class OneMachine:
         self.plane.start()
         network.lead_to_api_server(self.journal, self.plane.port)
         self._say("the control plane is ready")
-        # Its pod waits for the node, and the node's first pods for nothing.
+        # Before the node starts, so that its pod starts as soon as the node is ready.
         self._install_jobset()
         self._start_containerd()
         self._processes.append(start_storage(self.directory, programs["fake-gcs-server"]))
@@ -90,19 +91,19 @@ class OneMachine:
         self._say("JobSet is ready")
 
     def run(self) -> None:
-        """Keeps the control plane up, for ever."""
+        """Keeps the control plane up; never returns."""
         while True:
             self.plane.revive()
             time.sleep(REVIVAL_SECONDS)
 
     def stop_processes(self) -> None:
-        """Ends the processes of this cluster, the node's first; containers and the rest are left to `end`."""
+        """Ends the processes of this cluster, the node's first; `end` removes the containers and the rest."""
         while self._processes:
             self._processes.pop().stop()
         self.plane.stop()
 
     def _end_abandoned(self) -> None:
-        """Ends what a cluster of another directory left when its own process died."""
+        """Removes what a cluster with another directory left when its process was killed."""
         directory = network.abandoned()
         if directory is None:
             return
@@ -140,7 +141,7 @@ class OneMachine:
         )
 
     def _wait_for_jobset(self) -> None:
-        """It calls itself ready some ten seconds after its start: the operator becomes so in the meantime."""
+        """Waits for JobSet, which reports ready some ten seconds after its start: the operator starts meanwhile."""
         deployment = ("deployment/jobset-controller", f"--namespace={JOBSET_NAMESPACE}")
         self.plane.kubectl("rollout", "status", *deployment, f"--timeout={JOBSET_SECONDS}s")
 
@@ -154,19 +155,19 @@ def journal_of(directory: Path) -> Journal:
 
 
 def is_running(directory: Path) -> bool:
-    """Whether the process that holds the cluster of the directory lives."""
+    """Whether the process that holds the cluster of the directory is running."""
     holder = _holder(directory)
     return holder is not None and start_time(int(holder["pid"])) == holder["started"]
 
 
 def redeploy(directory: Path, announce: Callable[[str], object]) -> None:
-    """Brings a running cluster's operator and trainer up to this checkout."""
+    """Updates a running cluster's operator and trainer to this checkout."""
     directory = directory.absolute()
     deploy(NodeImages(_containerd(directory), IMAGES), Client(directory / "kubeconfig"), announce)
 
 
 def add_image(directory: Path, key: str, announce: Callable[[str], object]) -> str:
-    """Builds a further image and brings it to the node of a running cluster; its name."""
+    """Builds an additional image and imports it into the node of a running cluster; returns its name."""
     identity = product_images.build(key, announce)
     name = product_images.image_name(key)
     images = NodeImages(_containerd(directory.absolute()), IMAGES)
@@ -175,18 +176,18 @@ def add_image(directory: Path, key: str, announce: Callable[[str], object]) -> s
 
 
 def tag_image(directory: Path, name: str, other: str) -> None:
-    """Gives an image of the node of a running cluster another name as well."""
+    """Gives an image on the node of a running cluster an additional name."""
     _containerd(directory.absolute()).tag_image(name, other)
 
 
 def end(directory: Path) -> None:
-    """Ends the cluster in a directory and undoes what it changed on the machine; harmless where there is none."""
+    """Ends the cluster in a directory and undoes its changes to the machine; harmless if there is none."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "ending").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         holder = _holder(directory)
         if holder is not None:
-            # First, and not in its turn: what follows would be done against processes that work.
+            # First, out of the journal's order: its processes would work against the steps that follow.
             end_process(holder["pid"], holder["started"])
         undo(journal_of(directory))
 

@@ -1,10 +1,10 @@
-"""Runs a program in a network of its own, of which chosen ports are connected with this machine's loopback.
+"""Runs a program in its own network namespace, with selected ports connected to this machine's loopback.
 
 python own_network.py --serves INNER:OUTER … --calls PORT … -- PROGRAM ARGUMENT…
 
-For programs that listen on a fixed port of all addresses: two of them can run beside each other, and only this
-machine reaches them. Needs the rights of a user namespace (`unshare --map-root-user`). Standard library only, so that
-it starts as a file.
+For programs that listen on a fixed port of all addresses: two of them can run at the same time, and only this machine
+reaches them. Needs the rights of a user namespace (`unshare --map-root-user`). Imports only the standard library, so
+that it can be started as a file.
 """
 
 import argparse
@@ -30,14 +30,14 @@ type Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def main() -> None:
-    """Ends with the program's exit code, and ends the program on a signal."""
+    """Runs the program, passes SIGTERM on to it, and exits with its exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--serves", action="append", default=[], metavar="INNER:OUTER")
     parser.add_argument("--calls", action="append", type=int, default=[], metavar="PORT")
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
     ports = {int(inner): int(outer) for inner, _, outer in (pair.partition(":") for pair in options.serves)}
-    # Sockets stay in the network in which they were made, whoever uses them.
+    # A socket stays in the network namespace in which it was created, whichever process uses it.
     listeners = {inner: socket.create_server((HOST, outer)) for inner, outer in ports.items()}
     with tempfile.TemporaryDirectory() as folder:
         ways_out = {port: Path(folder) / str(port) for port in options.calls}
@@ -90,7 +90,7 @@ async def _stay_outside(ways_out: dict[int, Path], child: int) -> int:
 def _connected(
     open_other: Callable[[], Awaitable[Stream]],
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Serves a connection by another one."""
+    """A connection handler that opens another connection and copies data both ways."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

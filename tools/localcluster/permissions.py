@@ -1,4 +1,4 @@
-"""What a node must be allowed, found out by doing it and undoing it: root in a container may be allowed nothing."""
+"""Checks a node's permissions by doing each operation and undoing it: root in a container may have none of them."""
 
 import os
 import secrets
@@ -12,14 +12,14 @@ from tools.localcluster.undo import CONTROL_GROUPS
 
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 LEAST_DISK_BYTES = 12 * 2**30
-"""Images in the builder's and in the node's form take two thirds of it."""
+"""Images, as the builder and as the node store them, take two thirds of it."""
 LEAST_MEMORY_BYTES = 6 * 2**30
 
 
 def refusals() -> list[str]:
-    """What is refused, each in words with the reason; empty where a node can run. Leaves nothing behind.
+    """The refused operations, each a text with the reason; empty if a node can run. Leaves nothing behind.
 
-    What needs a program that is not installed is left out: it can be tried when the program is there.
+    Operations that need a program that is not installed are left out: they can be tried once it is.
     """
     found = []
     for what, attempt in ATTEMPTS.items():
@@ -33,15 +33,15 @@ def refusals() -> list[str]:
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
-    """A command that tries something failed; the message is its first line."""
+    """A tried operation failed; the message is the reason."""
 
 
 class ProgramMissing(Exception):  # noqa: N818 - an answer, not a fault
-    """What would be tried needs a program that is not installed."""
+    """An operation needs a program that is not installed."""
 
 
 def _mount() -> None:
-    """An overlay on the disk where images will lie: it is refused where that is an overlay itself."""
+    """Mounts an overlay on the disk for the images: the kernel refuses that if the disk itself is an overlay."""
     kept.FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.FOLDER, prefix="probe-") as folder:
         parts = {name: Path(folder) / name for name in ("lowerdir", "upperdir", "workdir", "merged")}
@@ -87,7 +87,7 @@ def _have_room() -> None:
     kept.FOLDER.mkdir(parents=True, exist_ok=True)
     disk = os.statvfs(kept.FOLDER)
     free, memory = disk.f_bavail * disk.f_frsize, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # What an earlier cluster left in the cache is room that this one does not need again.
+    # With the images of an earlier cluster in the cache, this one needs no more space for them.
     has_images = (kept.FOLDER / "node").exists()
     if free < LEAST_DISK_BYTES and not has_images:
         raise Refused(f"{free / 2**30:.0f} GiB are free, {LEAST_DISK_BYTES / 2**30:.0f} are needed")

@@ -1,4 +1,4 @@
-"""HTTP to servers that a test started on this machine."""
+"""HTTP requests to servers that a test started on this machine."""
 
 import urllib.error
 import urllib.request
@@ -15,20 +15,20 @@ for _handler in (
 
 
 def opened(request: str | urllib.request.Request, *, timeout_seconds: float = 30) -> Any:
-    """The answer, to be closed.
+    """The response, which the caller closes.
 
-    Nothing but plain HTTP: no proxy of the user's environment, and no HTTPS, for which `build_opener` reads all of the
-    machine's certificates, 40 ms of a processor that those who poll would spend on each look.
+    Plain HTTP only: it uses no proxy of the user's environment, and no HTTPS, for which `build_opener` reads all of the
+    machine's certificates: 40 ms of processor time, for each request of callers that poll.
 
     Raises:
-        urllib.error.HTTPError: The answer is an error.
-        urllib.error.URLError: No server answers.
+        urllib.error.HTTPError: The response is an error.
+        urllib.error.URLError: No server responds.
     """
     return _OPENER.open(request, timeout=timeout_seconds)
 
 
 def answers(url: str) -> bool:
-    """Whether a GET is answered with success."""
+    """Whether the response to a GET has status 200."""
     try:
         with opened(url, timeout_seconds=5) as answer:
             return bool(answer.status == 200)

@@ -1,4 +1,4 @@
-"""A PodMonitor as the Prometheus Operator makes scrape configurations of it. Pure."""
+"""Translates a PodMonitor to scrape configurations, as the Prometheus Operator does. Pure."""
 
 import re
 from pathlib import Path
@@ -8,15 +8,15 @@ from tools.localcluster.api import Object
 
 LABEL = "__meta_kubernetes_pod_label"
 SNAKE = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
-"""Names of a relabeling in a PodMonitor, and in Prometheus; the others are the same."""
+"""Relabeling fields of a PodMonitor and their names in Prometheus; the others are the same."""
 
 
 def scrape_configs(monitor: Object, kubeconfig: Path) -> list[dict[str, Any]]:
-    """One for each endpoint of the monitor; at the interval of the whole configuration.
+    """The scrape configuration of each endpoint of the monitor; without an interval, so the global one applies.
 
     Args:
         monitor: A PodMonitor.
-        kubeconfig: By which Prometheus finds pods.
+        kubeconfig: With which Prometheus discovers pods.
     """
     metadata, spec = monitor["metadata"], monitor["spec"]
     chosen = [*_selected(spec["selector"])]

@@ -1,11 +1,11 @@
-"""Plays the kubelet's part on pod objects, and nothing else of it: no container runs.
+"""Writes the pod status that a kubelet would write; no container runs.
 
-A test control plane has no nodes, so its pods stay Pending for ever. These functions write what a kubelet would write
-about a pod, and the real Job and JobSet controllers act on it. What a real kubelet adds (time, ordering, probes, logs)
-is not here: tests that depend on it need a node.
+A test control plane has no nodes, so its pods stay Pending forever. These functions write a pod's status in place of a
+kubelet, and the real Job and JobSet controllers act on it. Other effects of a real kubelet (time, ordering, probes,
+logs) are missing: tests that depend on them need a node.
 
-A pod that was never bound to a node is deleted by the API server at once. One that was bound stays with a deletion
-timestamp until somebody plays its end: `end_deleted_pod`.
+The API server deletes a pod that was never bound to a node at once. A pod that was bound stays, with a deletion
+timestamp, until `end_deleted_pod` is called.
 """
 
 import datetime
@@ -17,7 +17,7 @@ from tpujob_contract import kubernetes_names
 
 
 def pods_of_jobset(api: Api, namespace: str, jobset: str) -> list[Object]:
-    """The pods that are not being deleted, ordered by job index, then completion index."""
+    """The pods of a JobSet that are not being deleted, ordered by job index, then completion index."""
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector={kubernetes_names.JOBSET_NAME}%3D{jobset}")
     return sorted((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), key=_indices)
 
@@ -25,14 +25,14 @@ def pods_of_jobset(api: Api, namespace: str, jobset: str) -> list[Object]:
 def wait_for_pods(
     api: Api, namespace: str, jobset: str, count: int, *, other_than: Sequence[Object] = ()
 ) -> list[Object]:
-    """The pods of a JobSet once it has that many that have not ended.
+    """Waits until a JobSet has `count` pods that have not ended; returns them.
 
     Args:
         api: The API server.
         namespace: Of the JobSet.
         jobset: Its name.
-        count: How many pods are awaited.
-        other_than: Pods that do not count, such as those before a restart.
+        count: The number of pods.
+        other_than: Pods to ignore, such as those before a restart.
     """
     old = {pod["metadata"]["uid"] for pod in other_than}
 
@@ -54,20 +54,20 @@ def wait_for_pods(
 def bind(api: Api, pod: Object, node: str) -> None:
     """Assigns a pod to a node, as the scheduler does.
 
-    The node need not exist, but the controller manager deletes pods of nodes that do not exist some 40 s later.
+    The node need not exist, but the controller manager deletes pods of missing nodes some 40 s later.
     """
     binding = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": node}}
     api.create(f"{_path(pod)}/binding", binding)
 
 
 def set_running(api: Api, pod: Object, *, ready: bool = True, pod_ip: str | None = None) -> Object:
-    """Writes that all containers run.
+    """Writes the status of a pod whose containers all run.
 
     Args:
         api: The API server.
         pod: The pod, in any stored version.
-        ready: Whether its readiness probes pass.
-        pod_ip: Its address; none by default.
+        ready: Whether the pod is ready.
+        pod_ip: Its address; None: it has none.
     """
     state = {"running": {"startedAt": _now()}}
     statuses = [_container_status(container, state, ready=ready) for container in _containers(pod)]
@@ -78,7 +78,7 @@ def set_running(api: Api, pod: Object, *, ready: bool = True, pod_ip: str | None
 
 
 def set_waiting(api: Api, pod: Object, *, reason: str, message: str = "") -> Object:
-    """Writes that the containers cannot start, e.g. for the reason ImagePullBackOff or CreateContainerConfigError."""
+    """Writes that the containers cannot start; the reason is e.g. ImagePullBackOff or CreateContainerConfigError."""
     state = {"waiting": {"reason": reason, "message": message}}
     statuses = [_container_status(container, state, ready=False) for container in _containers(pod)]
     status = {"phase": "Pending", "startTime": _now(), "containerStatuses": statuses}
@@ -99,7 +99,7 @@ def set_failed(
     container: str | None = None,
     disruption: str | None = None,
 ) -> Object:
-    """Writes that a container failed and all have ended.
+    """Writes that one container failed and all have ended.
 
     Args:
         api: The API server.
@@ -107,7 +107,7 @@ def set_failed(
         exit_code: Not zero; above 128 for a signal.
         message: The termination message of the container.
         container: The one that failed, by default the first; the others exited with 0.
-        disruption: The reason of a DisruptionTarget condition, such as TerminationByKubelet; none by default.
+        disruption: The reason of a DisruptionTarget condition, such as TerminationByKubelet; None: no such condition.
     """
     exit_codes = dict.fromkeys(_containers(pod), 0)
     exit_codes[container or _containers(pod)[0]] = exit_code
@@ -115,7 +115,7 @@ def set_failed(
 
 
 def end_deleted_pod(api: Api, pod: Object, *, exit_code: int, message: str = "") -> None:
-    """Plays the end of a pod on a node that is being deleted: its containers end, then the object goes."""
+    """Ends a bound pod that is being deleted: writes that its containers ended, then removes the object."""
     if exit_code == 0:
         set_succeeded(api, pod, message=message)
     else:
@@ -141,14 +141,14 @@ def _end(api: Api, pod: Object, phase: str, exit_codes: dict[str, int], message:
 
 
 def _write(api: Api, pod: Object, status: Object, reasons: dict[str, str] | None = None, **conditions: bool) -> Object:
-    """Patches the status; conditions of other types stay as they are."""
+    """Patches the status; conditions of other types are kept."""
     current = api.get(_path(pod))["status"].get("conditions", [])
     kept = [condition for condition in current if condition["type"] not in conditions]
     written = [
         {"type": kind, "status": str(value), "reason": (reasons or {}).get(kind, ""), "lastTransitionTime": _now()}
         for kind, value in conditions.items()
     ]
-    # The uid makes the API server refuse the patch if the name belongs to another pod by now.
+    # The uid makes the API server reject the patch if the name belongs to another pod by now.
     body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {**status, "conditions": [*kept, *written]}}
     return api.patch(f"{_path(pod)}/status", body)
 

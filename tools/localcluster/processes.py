@@ -1,7 +1,7 @@
-"""Processes with a log file and a session of their own, ended by their pid, never outliving the one that started them.
+"""Processes with their own log file and session, ended by their pid, which never outlive the process that started them.
 
-The kernel ends a process when the *thread* that started it ends (see dies_with_parent): start long-lived ones from the
-main thread.
+The kernel kills a process when the *thread* that started it ends (see dies_with_parent): start long-lived ones from
+the main thread.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from tpujob.local import dies_with_parent
 
 LOG_LINES_IN_ERRORS = 15
 
-# Below the range from which kernels take the ports of outgoing connections (32768 and up), or one of those could take a
-# port between its choice here and its use.
+# Below the range of ephemeral ports (32768 and up), or an outgoing connection could take a port between its choice here
+# and its use.
 FIRST_PORT, LAST_PORT = 20000, 32000
 
 
 class ProcessError(Exception):
-    """A process ended, or did not become what was awaited; the message holds its last log lines."""
+    """A process ended, or did not become ready; the message has its last log lines."""
 
 
 class Process:
@@ -48,23 +48,23 @@ class Process:
             name: Name for messages.
             command: The absolute path of the program, and its arguments.
             log_file: Receives standard output and error; replaced if it exists.
-            environment: All its variables; by default next to none.
+            environment: All its variables; default: only HOME and PATH.
             working_directory: Default: the caller's.
-            output_file: Receives standard output in place of the log file.
+            output_file: Receives standard output instead of the log file.
         """
         self.name = name
         self.log_file = log_file
         self._output_file = output_file or log_file
         self._working_directory = working_directory
         self._launch = [*dies_with_parent.launcher(signal.SIGKILL), *map(str, command)]
-        # Not the caller's environment: a KUBECONFIG, proxy or GODEBUG of the user's must not change what tests see.
+        # Not the caller's environment: the user's KUBECONFIG, proxy or GODEBUG must not affect tests.
         self._environment = environment or {"HOME": str(log_file.parent), "PATH": os.environ.get("PATH", os.defpath)}
         for file in (self.log_file, self._output_file):
             file.write_bytes(b"")
         self._popen = self._started()
 
     def start_again(self) -> None:
-        """Starts the command once more after it has ended; its log goes on."""
+        """Stops the command if it still runs, and starts it again; its output is appended to the log."""
         self.stop()
         self._popen = self._started()
 
@@ -87,33 +87,33 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether it has ended."""
         return self._popen.poll() is not None
 
     @property
     def exit_code(self) -> int | None:
-        """As Kubernetes counts it (128 + signal), or None while it runs."""
+        """The exit code as Kubernetes reports it (128 + signal); None: it still runs."""
         code = self._popen.poll()
         return 128 - code if code is not None and code < 0 else code
 
     @property
     def log(self) -> str:
-        """Everything in the log file."""
+        """The content of the log file."""
         return self.log_file.read_text(errors="replace")
 
     def log_since(self, size: int) -> str:
-        """The log file after so many bytes."""
+        """The content of the log file after the first `size` bytes."""
         return self.log_file.read_bytes()[size:].decode(errors="replace")
 
     def send(self, number: int) -> None:
-        """Sends a signal; nothing happens if it has ended."""
+        """Sends a signal; does nothing if the process has ended."""
         self._popen.send_signal(number)
 
     def wait(self, seconds: float = 300) -> int:
-        """The exit code, once it has ended.
+        """Waits until the process has ended; returns its exit code.
 
         Raises:
-            subprocess.TimeoutExpired: It has not, within the time.
+            subprocess.TimeoutExpired: It has not ended within the time.
         """
         self._popen.wait(seconds)
         assert self.exit_code is not None
@@ -141,12 +141,12 @@ class Process:
             raise ProcessError(f"{self.name}: {error}") from error
 
     def last_log_lines(self) -> str:
-        """The end of the log and where the rest is."""
+        """The end of the log, preceded by the path of the log file."""
         lines = self.log.splitlines()[-LOG_LINES_IN_ERRORS:]
         return "\n".join([f"the log {self.log_file} ends with:", *lines])
 
     def stop(self, *, grace_seconds: float = 10) -> None:
-        """Ends the process, by force after the grace period, and returns when its whole process group is gone."""
+        """Ends the process, by SIGKILL after the grace period; returns when its whole process group is gone."""
         if self._popen.poll() is None:
             self._popen.terminate()
             try:
@@ -167,7 +167,7 @@ class Process:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; an ended one that its parent has not reaped does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except OSError:
@@ -175,7 +175,7 @@ def is_alive(pid: int) -> bool:
 
 
 class _Ports:
-    """A range of ports in random order, over and over: what was handed out comes again after all others."""
+    """Cycles through ports in random order: a port is returned again only after all others."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.count = len(ports)
@@ -191,13 +191,13 @@ _ports = _Ports(range(FIRST_PORT, LAST_PORT))
 
 
 def choose_ports_of_part(part: int, parts: int) -> None:
-    """Has `free_ports` choose from one of so many parts of the range, for programs that choose at the same time."""
+    """Limits `free_ports` to one of `parts` parts of the range, for processes that choose ports at the same time."""
     global _ports
     _ports = _Ports(range(FIRST_PORT + part, LAST_PORT, parts))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nothing listens on, all different, and none that was chosen here lately."""
+    """Distinct free ports on loopback, which were not returned recently."""
     found: list[int] = []
     for _ in range(_ports.count):
         if len(found) == count:

@@ -20,16 +20,16 @@ INSTALL_SECONDS = 120
 
 
 def deploy(images: NodeImages, client: Client, announce: Callable[[str], object]) -> None:
-    """Builds and imports what is not current, and installs or upgrades the operator; returns when it is ready."""
+    """Builds and imports outdated images, and installs or upgrades the operator; returns when it is ready."""
     identities = {}
     for key, image in product_images.IMAGES.items():
         identities[key] = product_images.build(key, announce)
         images.add(image.name, identities[key], partial(product_images.write_archive, key, identities[key]))
     announce("the node has the product's images")
     settings = (
-        # Images are on the node already; a pull would ask a registry that does not have them.
+        # The images are on the node; a pull would request them from a registry that does not have them.
         "--set=image.pullPolicy=IfNotPresent",
-        # The tag stays the same when the code changes: this makes a new pod of it. A string, also where it is 12e4….
+        # The tag does not change with the code: this replaces the pod. A string, even if it looks like 12e4….
         f"--set-string=podAnnotations.image={identities['operator'].removeprefix('sha256:')[:16]}",
     )
     install(client, settings)
@@ -53,12 +53,12 @@ def pod_monitors() -> list[Object]:
 
 
 def install(client: Client, settings: Sequence[str], chart: Path = CHART) -> None:
-    """Installs or upgrades the operator by our chart with these settings; returns when it is ready.
+    """Installs or upgrades the operator with our chart and the given settings; returns when it is ready.
 
     Args:
         client: Of the cluster.
         settings: Options of Helm.
-        chart: Another version of the chart.
+        chart: The folder of the chart.
 
     Raises:
         CommandError: It did not become ready.
@@ -72,7 +72,7 @@ def install(client: Client, settings: Sequence[str], chart: Path = CHART) -> Non
         f"--namespace={NAMESPACE}",
         "--create-namespace",
         "--wait",
-        # Nodes have the images; one operator, since tests end its pod and wait for the next.
+        # Nodes have the images; a single replica, because tests delete its pod and wait for the next.
         "--set=image.preloaded=true,replicas=1",
         f"--timeout={INSTALL_SECONDS}s",
         *settings,

@@ -1,9 +1,9 @@
 """The product's images, built from the root Dockerfile without a registry: a Debian base, and wheels from this machine.
 
-- The base is Debian by debootstrap; it has the Python that Debian has, and is made once.
-- Wheels are downloaded here, by hash, and mounted where the Dockerfile's pip looks: the build itself needs no network
-  and sees the same Dockerfile as everybody else's.
-- buildah keeps its layers in the cache; a change of the code makes new the layers that depend on it.
+- The base is Debian, installed with debootstrap; it has Debian's Python, and is built once.
+- Wheels are downloaded here, by hash, and mounted where the Dockerfile's pip finds them: the build itself needs no
+  network, and uses the same Dockerfile as everywhere.
+- buildah keeps its layers in the cache; a change of the code rebuilds only the layers that depend on it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ SUITE, PYTHON = "trixie", "3.13"
 BASE = f"localhost/tpujob-base:{SUITE}"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 LOCKS = ("build", "operator", "trainer-tpu", "wandb")
-"""Files in requirements/ from which the Dockerfiles install."""
+"""The lock files in requirements/ from which the Dockerfiles install."""
 NETWORK_FAILURES = (
     "Temporary failure",
     "unable to resolve",
@@ -31,11 +31,11 @@ NETWORK_FAILURES = (
     "timed out",
     "Network is unreachable",
 )
-"""What debootstrap's log says where there is no way to the mirror."""
+"""Texts in debootstrap's log if it cannot reach the mirror."""
 NEWEST_GLIBC = 41
-"""Of the base; wheels for this one and older ones fit."""
+"""The minor version of the base's glibc 2; wheels for this one and older ones fit."""
 MOST_LAYERS = 150
-"""Beyond it those go that no image has: of earlier builds, and of stages that are only copied from, a cache."""
+"""With more, layers without an image are pruned: of earlier builds, and of stages that are only copied from."""
 ANY_CONTAINER = Path("examples") / "any-container"
 PRODUCT_INPUTS = (
     "Dockerfile",
@@ -57,20 +57,20 @@ class Image:
     """An image that is built here."""
 
     name: str
-    """With registry and tag, as containerd completes the name that a manifest gives it."""
+    """With registry and tag, as containerd expands the name in a manifest."""
     context: Path
     inputs: tuple[str, ...]
-    """What it depends on, beside the base."""
+    """Paths on which it depends, in addition to the base."""
     target: str | None = None
     """The stage of the Dockerfile."""
     arguments: tuple[str, ...] = ()
-    """For its ARGs."""
+    """Values of its ARGs."""
     parent: str | None = None
-    """The key of the image that it is made from; None: the base."""
+    """The key of the image on which it is based; None: the base."""
 
 
 def image_name(key: str) -> str:
-    """The image of that key; those of the product are named as the chart names them by default."""
+    """The name of the image with this key; the product's images have the chart's default names."""
     if key == "jax":
         return "docker.io/library/any-container:latest"
     if key == "extended":
@@ -87,7 +87,7 @@ def product_version() -> str:
 
 IMAGES = {
     **{key: Image(image_name(key), ROOT, PRODUCT_INPUTS, target=key) for key in ("operator", "trainer")},
-    # Of the example that brings an image without our code.
+    # For the example of a container without our code.
     "jax": Image(image_name("jax"), ROOT / ANY_CONTAINER, (str(ANY_CONTAINER), "requirements/trainer-tpu.txt")),
 }
 EXTENDED = Image(
@@ -97,22 +97,22 @@ EXTENDED = Image(
     arguments=(f"TRAINER={image_name('trainer')}", "PACKAGES=wandb"),
     parent="trainer",
 )
-"""The trainer with more packages, by the recipe for it; built where a test asks for it."""
+"""The trainer with additional packages, built by images/extended/Dockerfile; only if a test asks for it."""
 
 
 class ImagesUnavailable(Exception):  # noqa: N818 - a state of the network
-    """What the images are made of cannot be downloaded; the message says from where."""
+    """Packages of the base image cannot be downloaded; the message has the failed command's output."""
 
 
 class ImageBuildError(Exception):
-    """An image could not be built; the message ends with the tool's last output."""
+    """An image could not be built; the message ends with the tool's last output lines."""
 
 
 def build(key: str, announce: Callable[[str], object]) -> str:
-    """Builds an image where it is not current; returns its id, `sha256:` and 64 digits.
+    """Builds an image unless it is up to date; returns its id, `sha256:` and 64 digits.
 
     Raises:
-        ImagesUnavailable: Something that it is made of cannot be downloaded now.
+        ImagesUnavailable: Packages of the base image cannot be downloaded.
         ImageBuildError: A step failed.
     """
     with kept.exclusively(FOLDER):
@@ -132,7 +132,7 @@ def _build(key: str, announce: Callable[[str], object]) -> str:
     if identity.exists() and made_from.exists() and made_from.read_text() == inputs:
         return identity.read_text()
     announce(f"building the image {image.name}")
-    buildah("rm", "--all")  # what an interrupted build left
+    buildah("rm", "--all")  # containers of an interrupted build
     _ensure_base(announce)
     wheels = _ensure_wheels(announce)
     pip_configuration = FOLDER / "pip.conf"
@@ -143,7 +143,7 @@ def _build(key: str, announce: Callable[[str], object]) -> str:
         "--layers",
         "--isolation=chroot",
         f"--build-arg=BASE_IMAGE={BASE}",
-        # buildah does not see that a mounted stage has changed; a changed argument it sees.
+        # buildah does not detect that a mounted stage has changed, but it detects a changed argument.
         *([f"--build-arg=REVISION={inputs[:16]}", f"--target={image.target}"] if image.target else []),
         *(f"--build-arg={argument}" for argument in image.arguments),
         f"--volume={wheels}:/wheelhouse:ro",
@@ -159,12 +159,12 @@ def _build(key: str, announce: Callable[[str], object]) -> str:
 
 
 def write_archive(key: str, identity: str, archive: Path) -> None:
-    """Writes the image that was built with this id, as `docker save` would; its name may be another one's by now."""
+    """Writes the image with this id, as `docker save` would; by now its name may belong to another image."""
     buildah("push", identity, f"docker-archive:{archive}:{_image(key).name}")
 
 
 def _inputs_hash(image: Image) -> str:
-    """A hash of all that the build sees."""
+    """A hash of the base's name, the target stage and the input files."""
     digest = hashlib.sha256(f"{BASE} {image.target}".encode())
     for name in image.inputs:
         path = ROOT / name
@@ -204,7 +204,7 @@ def _ensure_base(announce: Callable[[str], object]) -> None:
 
 
 def _mirror() -> list[str]:
-    """Debian's mirror that this machine's apt uses; empty where it has none, for debootstrap knows one."""
+    """The Debian mirror that this machine's apt uses; empty if it has none: debootstrap has a default."""
     try:
         found = _run("apt-get", "indextargets", "--format=$(REPO_URI)", "Origin: Debian", "Label: Debian")
     except (ImageBuildError, FileNotFoundError):
@@ -240,7 +240,7 @@ def _ensure_wheels(announce: Callable[[str], object]) -> Path:
 
 
 def _reuse_wheels(unfinished: Path, locks: str) -> None:
-    """Puts there what was downloaded for earlier locks and is still in these: pip does not download it again."""
+    """Links earlier downloads that are still in the locks, so that pip does not download them; deletes the others."""
     for wheel in (FOLDER / "wheels").glob("*/*.whl"):
         is_locked = f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}" in locks
         target = unfinished / wheel.name
@@ -251,7 +251,7 @@ def _reuse_wheels(unfinished: Path, locks: str) -> None:
 
 
 def buildah(*arguments: str) -> str:
-    """What buildah prints, with the store of these images.
+    """Runs buildah with the storage of these images; returns its output.
 
     Raises:
         ImageBuildError: It exited with an error.

@@ -1,4 +1,4 @@
-"""Prometheus beside the one-machine cluster: it scrapes what the chart's PodMonitors select, by the chart's rules."""
+"""Prometheus for tests, such as the one-machine cluster's: with the chart's PodMonitors and rules."""
 
 import json
 import urllib.parse
@@ -19,17 +19,17 @@ URL = f"http://{ADDRESS}:{PORT}"
 USER = User("prometheus")
 RIGHTS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
 INTERVAL = "2s"
-"""Between two scrapes, and between two looks at the rules; the chart's monitors say 30 s."""
+"""Between scrapes, and between evaluations of the rules; 30 s in the chart's monitors."""
 
 
 def start_prometheus(plane: ControlPlane, program: Path, monitors: Sequence[Object], rules: Path) -> Process:
-    """Returns when it answers.
+    """Starts the Prometheus of a cluster; returns when it is ready.
 
     Args:
-        plane: The cluster.
+        plane: The control plane of the cluster.
         program: Prometheus.
         monitors: PodMonitors, whose pods are scraped.
-        rules: A file of rules as Prometheus reads it.
+        rules: A Prometheus rule file.
     """
     grant_cluster_role(plane, USER.name, RIGHTS)
     kubeconfig = plane.kubeconfig_of_user(USER)
@@ -52,7 +52,7 @@ def start_prometheus(plane: ControlPlane, program: Path, monitors: Sequence[Obje
 
 
 def start_prometheus_of_targets(directory: Path, program: Path) -> tuple[Process, str]:
-    """A Prometheus on a free port of loopback that scrapes what `write_targets` says, and its address.
+    """Starts a Prometheus on a free loopback port that scrapes the targets of `write_targets`; returns it and its URL.
 
     Args:
         directory: For its data and its log.
@@ -78,12 +78,12 @@ def start_prometheus_of_targets(directory: Path, program: Path) -> tuple[Process
 
 
 def start_prometheus_of_blocks(directory: Path, program: Path, *, sample_seconds: int) -> tuple[Process, str]:
-    """A Prometheus on a free port of loopback that scrapes nothing and has the blocks of `directory`/data; its address.
+    """Starts a Prometheus on a free loopback port with existing blocks and no targets; returns it and its URL.
 
     Args:
-        directory: With a folder `data` in which promtool has made blocks of samples, of whatever age.
+        directory: With a folder `data` in which promtool has created blocks of samples, of any age.
         program: Its binary.
-        sample_seconds: Between two samples: one that is older counts no more, as after a scrape that lacks it.
+        sample_seconds: Between two samples: an older sample is ignored, as after a scrape that lacks it.
     """
     (directory / "prometheus.yaml").write_text("{}")
     (port,) = free_ports(1)
@@ -102,7 +102,7 @@ def start_prometheus_of_blocks(directory: Path, program: Path, *, sample_seconds
 
 
 def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str]]], *, url: str | None = None) -> None:
-    """Makes these addresses, each with its labels, all that is scraped; a Prometheus at `url` reloads at once."""
+    """Replaces all scrape targets by these addresses with labels, and makes a Prometheus at `url` reload."""
     static = [{"targets": [address], "labels": dict(labels)} for address, labels in targets]
     scrape = {"job_name": "targets", "static_configs": static}
     configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}
@@ -112,10 +112,10 @@ def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str
 
 
 def query(url: str, expression: str, *, at: float | None = None) -> list[dict]:
-    """The samples that a Prometheus has of an expression: each with its labels as `metric` and its `value`.
+    """The result of a query: samples, each with its labels as `metric` and its `value`.
 
     Args:
-        url: Its address.
+        url: Of the Prometheus.
         expression: In PromQL.
         at: Unix time; None: now.
     """
@@ -123,12 +123,12 @@ def query(url: str, expression: str, *, at: float | None = None) -> list[dict]:
 
 
 def query_range(url: str, expression: str, *, start: float, end: float, step: float) -> list[dict]:
-    """The series of an expression between two Unix times: each with its labels as `metric` and its `values`."""
+    """The result of a query between two Unix times: series, each with its labels as `metric` and its `values`."""
     return _ask(url, "query_range", query=expression, start=start, end=end, step=step)
 
 
 def firing(url: str, alert: str) -> list[dict]:
-    """The labels of each alert of this name that fires now."""
+    """The labels of each firing alert with this name."""
     with opened(f"{url}/api/v1/alerts") as answer:
         found = json.load(answer)["data"]["alerts"]
     return [each["labels"] for each in found if each["labels"]["alertname"] == alert and each["state"] == "firing"]

@@ -1,7 +1,7 @@
-"""A second node that can lose its power: a kubelet and a containerd of its own, on the network of a running cluster.
+"""A second node that can lose its power: its own kubelet and containerd, on the network of a running cluster.
 
-The caller is the parent of its processes. What else it changes is in a journal of its own, which the journal of
-the cluster names: ending the cluster ends it, too.
+The caller is the parent of its processes. Its other changes are in its own journal, which is an entry in the cluster's
+journal: ending the cluster ends it, too.
 """
 
 import os
@@ -21,22 +21,22 @@ from tools.localcluster.undo import Journal, process_with, processes_below, undo
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 FOLDERS = ("io.containerd.content.v1.content", *(database.partition("/")[0] for database in DATABASES))
-"""Of containerd's root: what it knows of images, and their files."""
+"""Folders of containerd's root that have the metadata of images and their files."""
 
 
 class SecondMachine:
-    """Joins the cluster when it is started, and is silent from one moment to the next when it loses its power.
+    """A node that joins the cluster when it is started, and is silent at once when it loses its power.
 
     Attributes:
-        api: As an administrator sees it.
+        api: With administrator rights.
     """
 
     def __init__(self, cluster: Path, api: Api) -> None:
-        """Describes it.
+        """Sets its paths; nothing is started yet.
 
         Args:
             cluster: The folder of a cluster that is up.
-            api: As an administrator sees it.
+            api: With administrator rights.
         """
         self._cluster = cluster
         self.api = api
@@ -46,7 +46,7 @@ class SecondMachine:
         self._processes: list[Process] = []
 
     def start(self) -> None:
-        """Returns when its node is ready; it has the images that the first node has now."""
+        """Starts it with a copy of the first node's images; returns when its node is ready."""
         journal_of(self._cluster).note("journal", file=str(self._journal.file))
         self._journal.note("tree", folder=str(self._images))
         _copy_images(IMAGES / "containerd", self._images, process_with(f"--config={self._cluster}/containerd.toml"))
@@ -57,11 +57,11 @@ class SecondMachine:
         self._processes.append(start_kubelet(SECOND, self._cluster, self.api, kubelet, containerd, self._journal))
 
     def lose_power(self) -> None:
-        """Ends all that runs on it without a notice to the API server or the peers of its pods."""
+        """Kills everything that runs on it, without notice to the API server or the peers of its pods."""
         for process in self._processes:
             os.kill(process.pid, signal.SIGKILL)
         for pid in processes_below(SECOND.control_group):
-            # A process that ends closes its connections, and the kernel says so; a machine without power does not.
+            # When a process ends, the kernel closes its connections, and peers notice; without power, they do not.
             command = ("nsenter", f"--target={pid}", "--net", "ip", "link", "set", "eth0", "down")
             subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
         while self._processes:
@@ -70,7 +70,7 @@ class SecondMachine:
 
 
 def _copy_images(source: Path, target: Path, containerd: int) -> None:
-    """Links the files of all images, which never change, and copies the databases, while containerd stands still."""
+    """Links the files of all images, which never change, and copies the databases, while containerd is paused."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     os.kill(containerd, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A bucket as tests see it: of an emulator of Google Cloud Storage, or a real one."""
+"""Buckets for tests: of an emulator of Google Cloud Storage, or real ones."""
 
 import json
 import urllib.parse
@@ -22,14 +22,14 @@ BUCKET = "tpujob-test"
 
 
 def write_image(file: Path) -> str:
-    """Writes an image of the emulator, as `docker save` would; its name."""
+    """Writes an image of the emulator, as `docker save` would; returns its name."""
     name = f"tpujob.test/{PROGRAM}:{binaries.PROGRAMS[PROGRAM].version}"
     archive.write_image(file, name, program=binaries.path(PROGRAM), at=f"/{PROGRAM}")
     return name
 
 
 class Bucket(Protocol):
-    """What tests do with a bucket."""
+    """The operations of tests on a bucket."""
 
     @property
     def name(self) -> str:
@@ -37,39 +37,39 @@ class Bucket(Protocol):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables by which pods find it."""
+        """Environment variables with which pods reach it."""
 
     def objects(self, prefix: str = "") -> dict[str, int]:
-        """The objects whose names begin so, in their order, with their bytes."""
+        """The objects whose names start with the prefix, ordered by name, with their sizes in bytes."""
 
     def read(self, name: str) -> bytes:
         """The content of an object."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Makes an object, or replaces it."""
+        """Creates or replaces an object."""
 
 
 def environment(url: str) -> dict[str, str]:
-    """Variables by which gcsfs and TensorStore find an emulator instead of the real storage."""
+    """Environment variables that point gcsfs and TensorStore to an emulator instead of the real storage."""
     return {
         "STORAGE_EMULATOR_HOST": url,
         "TENSORSTORE_GCS_HTTP_URL": url,
-        # Otherwise gcsfs asks Google, by gRPC, what kind of bucket that is: the emulator does not know that call.
+        # Otherwise gcsfs asks Google, by gRPC, for the kind of the bucket: the emulator does not support that call.
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
 
 
 @dataclass(frozen=True)
 class EmulatedBucket:
-    """A bucket of an emulator; what it holds ends with it."""
+    """A bucket of an emulator; its content ends with the emulator."""
 
     url: str
-    """Of the emulator, from here."""
+    """Of the emulator, as this machine reaches it."""
     name: str = BUCKET
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def create(self) -> None:
-        """Makes the bucket."""
+        """Creates the bucket."""
         self._request("POST", "/storage/v1/b?project=test", json.dumps({"name": self.name}).encode())
 
     def objects(self, prefix: str = "") -> dict[str, int]:
@@ -97,7 +97,7 @@ class EmulatedBucket:
 
 @dataclass(frozen=True)
 class GoogleBucket:
-    """A real bucket, reached with this machine's own Google credentials; pods need some of their own."""
+    """A real bucket, accessed with this machine's Google credentials; pods need their own."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -114,16 +114,16 @@ class GoogleBucket:
         self._files().pipe_file(f"{self.name}/{name}", content)
 
     def _files(self) -> Any:
-        # Not remembered from one call to the next: others write there.
+        # No caches between calls: other processes write to the bucket.
         return fsspec.filesystem("gs", use_listings_cache=False, skip_instance_cache=True)
 
 
 OWN = EmulatedBucket(URL, environment=environment(URL))
-"""That of the one-machine cluster: on the bridge, where pods and this machine reach it by the same address."""
+"""The bucket of the one-machine cluster: on the bridge, so pods and this machine reach it at the same address."""
 
 
 def start_storage(directory: Path, program: Path) -> Process:
-    """Returns when the one-machine cluster's bucket is there."""
+    """Starts the emulator of the one-machine cluster; returns when its bucket exists."""
     flags = ("-scheme=http", "-backend=memory", f"-host={ADDRESS}", f"-port={PORT}", f"-public-host={ADDRESS}:{PORT}")
     process = Process(PROGRAM, [program, *flags], directory / f"{PROGRAM}.log")
     process.wait_until_ready("the storage emulator", lambda: answers(f"{URL}/storage/v1/b?project=test"))

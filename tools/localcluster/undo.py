@@ -1,8 +1,8 @@
-"""What a one-machine cluster changes on its machine, written down before it is done, so that it can be undone.
+"""The journal of a one-machine cluster's changes to its machine, each recorded before it is made, and their undoing.
 
-- A journal holds one line of JSON per change. A cluster that is killed at any moment leaves a journal from which
-  `undo` ends it; each entry can be undone twice, and when it never happened.
-- Nothing is found by its name alone: processes by pid and start time, or by the control group or socket that only
+- A journal has one line of JSON per change. A cluster that is killed at any moment leaves a journal from which
+  `undo` ends it; an entry can be undone twice, and also if its change was never made.
+- Nothing is identified by its name alone: processes by pid and start time, or by the control group or socket that only
   this cluster has; mounts and links by the cluster's directory.
 """
 
@@ -27,18 +27,18 @@ class Journal:
     """The changes of one cluster, oldest first."""
 
     def __init__(self, file: Path) -> None:
-        """The file need not exist."""
+        """Sets the file, which need not exist."""
         self.file = file
 
     def note(self, kind: str, **details: object) -> None:
-        """Writes a change down; call it before making the change. Kinds are those of `UNDO`."""
+        """Records a change; call it before making the change. The kind is a key of `UNDO`."""
         with self.file.open("a") as lines:
             lines.write(json.dumps({"kind": kind, **details}) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
 
     def note_fixed_places(self, network: str) -> None:
-        """Writes down what the kubelet, the network plugins and containerd will leave in places fixed in their code."""
+        """Records what the kubelet, the network plugins and containerd will leave in folders fixed in their code."""
         links, results, sockets = CONTAINER_LOG_LINKS, NETWORK_RESULTS, SHIM_SOCKETS
         for folder in (links, results.parent, results, sockets.parent, sockets):
             if not folder.exists():
@@ -46,7 +46,7 @@ class Journal:
         self.note("traces", directory=str(self.file.parent), network=network)
 
     def entries(self) -> list[dict[str, str]]:
-        """All that was written down; a line cut short by a crash is about a change that was not made."""
+        """All recorded changes; a line cut short by a crash is left out, because its change was not made."""
         try:
             lines = self.file.read_text().splitlines(keepends=True)
         except FileNotFoundError:
@@ -55,7 +55,7 @@ class Journal:
 
 
 def undo(journal: Journal) -> None:
-    """Undoes every change, the last one first, and removes the journal."""
+    """Undoes all changes, newest first, and removes the journal."""
     for entry in reversed(journal.entries()):
         details = {key: value for key, value in entry.items() if key != "kind"}
         UNDO[entry["kind"]](**details)
@@ -63,7 +63,7 @@ def undo(journal: Journal) -> None:
 
 
 def start_time(pid: int) -> str:
-    """When a process started, in the kernel's ticks; with the pid this names one process. Empty if it is gone."""
+    """A process's start time in clock ticks, which with the pid identifies it; empty if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -73,7 +73,7 @@ def start_time(pid: int) -> str:
 
 
 def end_process(pid: str, started: str) -> None:
-    """Ends a process, by force after a while, and returns when it is gone; another one with its pid is left alone."""
+    """Ends a process, by SIGKILL after a while, and waits until it is gone; leaves one that reuses its pid alone."""
 
     def is_gone() -> bool:
         return start_time(int(pid)) != started
@@ -89,9 +89,9 @@ def end_process(pid: str, started: str) -> None:
 
 
 def _end_shims(socket: str, state: str) -> None:
-    """Ends containerd's shims, which survive it, and clients that wait for it for ever; removes the shims' sockets.
+    """Kills containerd's shims, which survive it, and clients that wait for it forever; removes the shims' sockets.
 
-    Those lie outside its folders.
+    The sockets are outside containerd's folders.
     """
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and _belongs_to(process, socket):
@@ -113,13 +113,13 @@ def _belongs_to(process: Path, socket: str) -> bool:
 
 
 def process_with(argument: str) -> int:
-    """The one process that was started with this very argument."""
+    """The pid of the only process with this argument on its command line."""
     (pid,) = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and argument in _command(each))
     return pid
 
 
 def processes_below(control_group: str) -> set[int]:
-    """The processes in a control group and all below it."""
+    """The pids in a control group and all groups below it."""
     return {pid for root in _roots(control_group) for pid in _pids_in(root)}
 
 
@@ -149,7 +149,7 @@ def _pids_in(root: Path) -> Iterator[int]:
         try:
             yield from map(int, processes.read_text().split())
         except (FileNotFoundError, OSError):
-            continue  # the group went away with its last process
+            continue  # the group has been removed
 
 
 def _remove_control_group(folder: Path) -> None:
@@ -159,7 +159,7 @@ def _remove_control_group(folder: Path) -> None:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # the kernel has not let go of the last process yet
+            return False  # the kernel has not released the last process yet
         return True
 
     wait_for(f"{folder} to be removed", is_removed)
@@ -173,12 +173,12 @@ def _kill(pid: int) -> None:
 
 
 def _unmount(directory: str) -> None:
-    """Unmounts all that is mounted below the directory, the innermost first."""
+    """Unmounts everything below the directory, innermost first."""
     points = [
         line.split()[1].encode().decode("unicode_escape") for line in Path("/proc/mounts").read_text().splitlines()
     ]
     for point in sorted((point for point in points if point.startswith(f"{directory}/")), key=len, reverse=True):
-        # Lazily where something still holds it: the mount leaves this namespace at once.
+        # Lazily if it is still in use: the mount leaves this namespace at once.
         if _run("umount", point) != 0:
             _run("umount", "--lazy", point)
 

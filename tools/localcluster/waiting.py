@@ -1,11 +1,11 @@
-"""Waiting for a condition with a deadline: no test sleeps, and every timeout says what was missing."""
+"""Waiting for a condition with a deadline: no test sleeps, and each timeout error says what was missing."""
 
 import time
 from collections.abc import Callable
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
-"""For what happens within seconds on an idle machine: a wait that succeeds costs nothing."""
+"""For conditions that take seconds on an idle machine: a high limit does not slow down waits that succeed."""
 
 
 def wait_for[Result](
@@ -16,14 +16,14 @@ def wait_for[Result](
     explain: Callable[[], str] | None = None,
     poll_seconds: float = POLL_SECONDS,
 ) -> Result:
-    """The first truthy value of the condition.
+    """Waits for a condition; returns its first truthy value.
 
     Args:
-        what: What is awaited, as the end of "timed out waiting for ...".
-        condition: Called until it returns something truthy. What it raises ends the waiting.
-        timeout_seconds: Time until giving up.
+        what: The end of the message "timed out waiting for ...".
+        condition: Called until it returns a truthy value. Its exceptions end the wait.
+        timeout_seconds: The deadline.
         explain: Called at the deadline for a description of the state.
-        poll_seconds: Between two looks.
+        poll_seconds: Between two calls.
 
     Raises:
         TimeoutError: The condition did not hold within the time.

@@ -35,7 +35,7 @@ LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
     "status": "HTTP status, or `none` without an answer",
     "result": "see the metric's meaning",
 }
-"""What a label can say; `phase` and `cause` differ between trainer and operator, see `label_values`."""
+"""The values of each label; those of `phase` and `cause` differ between trainer and operator, see `label_values`."""
 UNIT_ENDINGS = {
     "_timestamp_seconds": "Unix time, s",
     "_tokens_per_second": "tokens/s",
@@ -54,7 +54,7 @@ class Family:
     """One metric."""
 
     name: str
-    """As a query writes it; a histogram's without `_bucket`, `_sum` and `_count`."""
+    """As in queries; a histogram's is without `_bucket`, `_sum` and `_count`."""
     kind: str
     labels: tuple[str, ...]
     meaning: str
@@ -62,7 +62,7 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """In words; `count` where the name names no unit."""
+        """The unit, in words; `count` if the name contains none."""
         base = self.name.removesuffix("_total")
         return next((unit for ending, unit in UNIT_ENDINGS.items() if base.endswith(ending)), "count")
 
@@ -75,12 +75,12 @@ class Family:
 
 
 def trainer() -> list[Family]:
-    """What a training process exports, by name."""
+    """The metrics of a training process, ordered by name."""
     return _families(Metrics(Report()).registry)
 
 
 def operator() -> list[Family]:
-    """What an operator exports, by name."""
+    """The metrics of an operator, ordered by name."""
     registry = CollectorRegistry()
     for collector in vars(operator_metrics).values():
         if isinstance(collector, MetricWrapperBase):
@@ -90,7 +90,7 @@ def operator() -> list[Family]:
 
 
 def label_values(family: Family, label: str) -> tuple[str, ...] | str:
-    """The values that a label of this metric can have: all of them, or in words where they are not fixed."""
+    """The possible values of a metric's label: all of them, or a description if they are not fixed."""
     if label == "phase":
         return tuple(JobPhase) if family.name.startswith(operator_metrics.PREFIX) else PROCESS_PHASES
     if label == "cause" and family.name.startswith(operator_metrics.PREFIX):

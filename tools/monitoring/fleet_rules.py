@@ -1,4 +1,4 @@
-"""`python -m tools.monitoring.fleet_rules` writes the recording rules of chips: what `tpujob fleet` asks."""
+"""`python -m tools.monitoring.fleet_rules` writes the recording rules of chips, which `tpujob fleet` queries."""
 
 import sys
 import textwrap

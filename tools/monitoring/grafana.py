@@ -8,7 +8,7 @@ Kind = Literal["timeseries", "stat", "heatmap", "table"]
 WIDTH = 24
 HEIGHT = 8
 RATE = "[$__rate_interval]"
-"""The range that fits the resolution of the picture, and never less than four scrapes."""
+"""Grafana's range that fits the resolution of the graph, and is never less than four scrapes."""
 WITHOUT_VALUES = {"id": "organize", "options": {"excludeByName": {"Time": True, "Value": True}}}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -23,19 +23,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture."""
+    """One panel of a dashboard."""
 
     title: str
     queries: Sequence[Query]
     unit: str = "short"
-    """As Grafana calls it: `s`, `bytes`, `percentunit`, `short`, …"""
+    """Grafana's name of it: `s`, `bytes`, `percentunit`, `short`, …"""
     kind: Kind = "timeseries"
     text: str = ""
-    """What the reader should know, beside the title."""
+    """The description of the panel."""
     width: int = 8
     stacked: bool = False
     labels_only: bool = False
-    """Of a table: no column of values, which say nothing."""
+    """For a table: without the column of values, which have no meaning."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A choice at the top of the page, asked of Prometheus."""
+    """A selector at the top of the page, with values from a Prometheus query."""
 
     name: str
     query: str
@@ -67,11 +67,11 @@ class Dashboard:
 
     @property
     def panels(self) -> list[Panel]:
-        """All of them."""
+        """The panels of all rows."""
         return [panel for row in self.rows for panel in row.panels]
 
     def to_json(self) -> dict[str, Any]:
-        """As Grafana reads it."""
+        """The dashboard in Grafana's JSON model."""
         return {
             "uid": self.uid,
             "title": self.title,

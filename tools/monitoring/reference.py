@@ -55,11 +55,11 @@ LABELS = """
 """
 SERIES_WORDS = {"device": "D", "job_name": "J"}
 FREE = {"outcome": "20", "tracker": "2", "resource": "10", "method": "5", "status": "10", "result": "5", "cause": "10"}
-"""How many values a label without a fixed list has at most, in practice."""
+"""The most values that a label without a fixed list has in practice."""
 
 
 def page() -> str:
-    """The whole text."""
+    """The text of the page."""
     trainer, operator = families.trainer(), families.operator()
     labels = sorted({row for family in (*trainer, *operator) for row in _label_rows(family)})
     parts = (HEAD, TRAINER, _table(trainer), OPERATOR, _table(operator), LABELS, "\n".join(labels), "\n")
@@ -79,7 +79,7 @@ def _label_cell(family: Family) -> str:
 
 
 def series(family: Family) -> str:
-    """How many series one process exports of a metric at most, such as `12`, `3 D`."""
+    """The most series that one process exports of a metric, such as `12`, `3 D`."""
     number, words = family.buckets + 2 if family.kind == "histogram" else 1, []
     for label in family.labels:
         values = families.label_values(family, label)

@@ -1,6 +1,6 @@
-"""`python -m tools.monitoring.runbooks` writes what the alerts say where runbooks have no address.
+"""`python -m tools.monitoring.runbooks` writes the texts of alerts for installations without runbook URLs.
 
-The steps of each page in docs/runbooks go into the chart, from where they come into the descriptions of alerts.
+It copies the steps of each page in docs/runbooks to the chart, which adds them to the descriptions of alerts.
 """
 
 import re
@@ -14,13 +14,13 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 
 
 def written() -> str:
-    """The content of the file: each alert's steps, in the order of names."""
+    """The content of the file: the steps of each alert, ordered by name."""
     pages = sorted(page for page in PAGES.glob("*.md") if page.stem != "README")
     return HEAD + "".join(f"{page.stem}: |\n{_indented(steps(page))}" for page in pages)
 
 
 def steps(page: Path) -> str:
-    """The list below the heading "What to do"; other runbooks by name, other pages by path."""
+    """The list below the heading "What to do", with links to runbooks as names, and to other pages as paths."""
     text = page.read_text().split("## What to do\n", 1)[1].strip()
     text = _LINK.sub(lambda link: f"docs/{link[2][3:]}" if link[2].startswith("../") else link[1], text)
     return text + "\n"

@@ -1,9 +1,9 @@
-"""How many small mistakes in pure code the tests notice: `make mutation`.
+"""Measures how many small mistakes in pure code the tests detect: `make mutation`.
 
-- `__main__`: Plays the named mistakes, then a random sample of mutants, and reports the share that was noticed.
+- `__main__`: Runs a random sample of mutants, then the named mistakes, and reports the share that was detected.
 - `mutants`: Small changes of a module's syntax tree, one at a time.
-- `named`: Mistakes that people make, each with the tests that notice it.
-- `reach`: Which tests enter which functions, so that a mutant costs those tests and no others.
-- `targets`: Which modules are mutated, by which tests they are judged, and which mutants mean the same.
-- `trial`: One mutant in a forked process: the module is imported in its changed form, and tests run.
+- `named`: Typical human mistakes, each with the tests that detect it.
+- `reach`: Which tests call which functions, so that a mutant runs only those tests.
+- `targets`: The mutated modules, the tests that judge each, and the equivalent mutants.
+- `trial`: Runs one mutant in a forked process, which imports the changed module and runs tests.
 """

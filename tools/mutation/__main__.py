@@ -25,7 +25,7 @@ from tools.mutation.trial import ROOT, is_noticed, record
 
 
 def main() -> int:
-    """The exit code."""
+    """Runs the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="make mutation", description=__doc__)
     parser.add_argument("--sample", type=int, default=400, help="how many random mutants to try")
     parser.add_argument("--seconds", type=float, default=1800.0, help="start no mutant after this time")
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="modules whose name holds this")
     parser.add_argument("--least", type=float, default=0.9, help="share that must be noticed")
     given = parser.parse_args()
-    # As tests/conftest.py has it: jax reads these when it is imported, which is before that file is.
+    # As in tests/conftest.py: jax reads these at its import, which precedes the import of that file.
     os.environ.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="8", XLA_FLAGS=XLA_FLAGS)
     deadline = time.monotonic() + given.seconds
     names = [name for name in TARGETS if given.only in name]
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _play(chosen: list[tuple[str, Mutant]], deadline: float) -> float:
-    """The share that was noticed of the mutants that there was time for."""
+    """Tries mutants until the deadline; returns the share of them that was detected."""
     paths = {name: _path(name) for name, _ in chosen}
     reach = record(_files({start for name in paths for start in TARGETS[name]}), [str(path) for path in paths.values()])
     gc.freeze()
@@ -71,7 +71,7 @@ def _play(chosen: list[tuple[str, Mutant]], deadline: float) -> float:
 
 
 def _play_mistakes(only: str) -> list[str]:
-    """The named mistakes that went unnoticed."""
+    """Tries the named mistakes; returns those that no test detected."""
     chosen = [mistake for mistake in MISTAKES if only in mistake.module]
     if not chosen:
         return []
@@ -84,7 +84,7 @@ def _play_mistakes(only: str) -> list[str]:
 
 
 def _files(starts: Collection[str]) -> list[str]:
-    """The test files whose paths start so."""
+    """The test files whose paths start with one of `starts`."""
     found = (str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
     return sorted(path for path in found if path.startswith(tuple(starts)))
 

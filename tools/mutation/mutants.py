@@ -36,20 +36,20 @@ class Mutant:
 
     line: int
     text: str
-    """The line that the changed expression begins in."""
+    """The line in which the changed expression starts."""
     function: int | None
-    """The first line of the function that was changed, decorators included; None outside functions."""
+    """The first line of the changed function, including decorators; None: the change is outside functions."""
     before: str
     after: str
     make: Callable[[], ast.Module]
-    """The changed module; made when it is wanted, for a sample needs few of them."""
+    """Builds the changed module; lazily, because a sample needs only a few."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.before}  →  {self.after}"
 
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """Every mutant of a module, in the order of its lines."""
+    """All mutants of a module, ordered by line."""
     tree, texts = ast.parse(source), source.splitlines()
     lines = _functions(tree)
     conditions = _conditions(tree)
@@ -66,7 +66,7 @@ def mutants(source: str) -> Iterator[Mutant]:
 
 
 def _changed(tree: ast.Module, number: int, variant: int, *, is_condition: bool) -> ast.Module:
-    """A copy of a module in which one change is made to one of its expressions."""
+    """A copy of a module with one change of one expression."""
     changed = copy.deepcopy(tree)
     there = [node for node in _code(changed) if isinstance(node, ast.expr)][number]
     _replace(changed, there, _changes(there, is_condition=is_condition)[variant])
@@ -74,7 +74,7 @@ def _changed(tree: ast.Module, number: int, variant: int, *, is_condition: bool)
 
 
 def _changes(node: ast.expr, *, is_condition: bool) -> list[ast.expr]:
-    """What may stand in the place of an expression."""
+    """The replacements of an expression."""
     match node:
         case ast.Compare(ops=[op, *rest]) if type(op) in COMPARISONS:
             return [ast.Compare(node.left, [COMPARISONS[type(op)](), *rest], node.comparators)]
@@ -106,7 +106,7 @@ def _replace(tree: ast.Module, old: ast.expr, new: ast.expr) -> None:
 
 
 def _conditions(tree: ast.Module) -> set[int]:
-    """The ids of the expressions that decide between two ways."""
+    """The ids of the expressions that are conditions."""
     found: set[int] = set()
     for node in ast.walk(tree):
         match node:
@@ -118,7 +118,7 @@ def _conditions(tree: ast.Module) -> set[int]:
 
 
 def _functions(tree: ast.Module) -> dict[int, int]:
-    """For each node inside a function, by its id: the first line of the innermost one."""
+    """For each node inside a function, by its id: the first line of the innermost function."""
     found: dict[int, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -129,10 +129,10 @@ def _functions(tree: ast.Module) -> dict[int, int]:
 
 
 def _code(tree: ast.Module) -> Iterator[ast.AST]:
-    """The nodes of a module that are executed, in the order of lines.
+    """The nodes of a module that are mutated, ordered by line.
 
-    Type annotations say nothing at run time, a docstring is no code, and the wording of messages is not judged. The
-    value of a constant (`LIMIT_SECONDS = 64`) is a choice, and no test should repeat it.
+    Left out: type annotations, which have no effect at run time; f-strings, because the wording of messages is not
+    judged; and values of constants (`LIMIT_SECONDS = 64`), which are choices that no test should repeat.
     """
     stack: list[ast.AST] = [tree]
     while stack:
@@ -149,7 +149,7 @@ def _code(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _is_constant(node: ast.AST) -> bool:
-    """Whether this gives a value to a name in capitals."""
+    """Whether a node assigns a constant to names in capitals."""
     return (
         isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Constant)

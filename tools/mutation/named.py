@@ -1,7 +1,7 @@
-"""Mistakes that people make, each with the tests that notice it.
+"""Typical human mistakes, each with the tests that detect it.
 
-A random mutant changes one operator; these are what a tired person writes. Each names a file, a text that occurs there
-once, what it becomes, and the tests of which at least one must fail.
+A random mutant changes one operator; these are larger. Each consists of a module, a text that occurs in it once, its
+replacement, and the tests of which at least one must fail.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tools.mutation.trial import is_noticed
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 30.0
-"""About what the tests of one mistake take."""
+"""The approximate time of the tests of one mistake."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One text of a module in the place of another."""
+    """A replaced text in a module."""
 
     what: str
     module: str
@@ -37,10 +37,10 @@ class Mistake:
         return ROOT.joinpath(folder, "src", package, *rest).with_suffix(".py")
 
     def source(self) -> str:
-        """The module with the mistake.
+        """The source of the module with the mistake.
 
         Raises:
-            ValueError: the text is not there, or more than once: the table has to follow the code.
+            ValueError: The text does not occur exactly once: the table must match the code.
         """
         text = self.path.read_text()
         if text.count(self.old) != 1:
@@ -51,11 +51,11 @@ class Mistake:
 
 
 def is_mistake_noticed(mistake: Mistake) -> bool:
-    """Whether a test of this mistake fails with it, in this process's forks and in what they start."""
+    """Whether a test fails with this mistake, which also applies in processes that the tests start."""
     source = mistake.source()
     package, *rest = mistake.module.split(".")
     with tempfile.TemporaryDirectory() as folder:
-        # `python -m` looks into the working directory first: so the mistake also reaches processes that tests start.
+        # `python -m` searches the working directory first, so processes that tests start also import the mistake.
         shutil.copytree(mistake.path.parents[len(rest) - 1], Path(folder) / package)
         Path(folder, package, *rest).with_suffix(".py").write_text(source)
         return is_noticed(

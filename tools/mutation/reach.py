@@ -1,4 +1,4 @@
-"""Which tests enter which functions, so that a mutant costs those tests and no others."""
+"""Records which tests call which functions, so that a mutant runs only those tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 
 MONITOR = sys.monitoring.PROFILER_ID
 MOST_SECONDS = 10.0
-"""A mutant is judged by the quickest tests that take so much time of the processor together."""
+"""A mutant is judged by the fastest tests that together take less processor time than this."""
 
 
 class Recorder:
-    """A pytest plugin that records which test enters which function of some files."""
+    """A pytest plugin that records which tests call which functions of the given files."""
 
     def __init__(self, files: Collection[str]) -> None:
         self._files = set(files)
@@ -32,7 +32,7 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        # What a fixture of the file enters for its first test counts for all tests of the file.
+        # Functions that the setup of one test calls, e.g. in a module fixture, count for all tests of the file.
         self._start(item.nodeid.partition("::")[0])
         return (yield from self._measured(item))
 
@@ -42,7 +42,7 @@ class Recorder:
         return (yield from self._measured(item))
 
     def _measured(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        # Time of the processor: what else the machine does must not decide which tests judge a mutant.
+        # Processor time: the load of the machine must not affect which tests judge a mutant.
         before = time.process_time()
         try:
             return (yield)
@@ -50,7 +50,7 @@ class Recorder:
             self._seconds[item.nodeid] = self._seconds.get(item.nodeid, 0.0) + time.process_time() - before
 
     def text(self) -> str:
-        """What `Reach.from_text` reads."""
+        """The records as text, for `Reach.from_text`."""
         sys.monitoring.free_tool_id(MONITOR)
         entered = {test: sorted(functions) for test, functions in self._entered.items()}
         return json.dumps({"entered": entered, "seconds": self._seconds})
@@ -67,19 +67,19 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Reach:
-    """What was recorded: for each test, or file of tests, `file:first line` of the functions that it enters."""
+    """The records: for each test, or file of tests, `file:first line` of the functions that it calls."""
 
     entered: Mapping[str, Collection[str]]
     seconds: Mapping[str, float]
 
     @classmethod
     def from_text(cls, text: str) -> Reach:
-        """Of what `Recorder.text` returned."""
+        """Parses the text of `Recorder.text`."""
         read = json.loads(text)
         return cls({test: frozenset(functions) for test, functions in read["entered"].items()}, read["seconds"])
 
     def tests(self, file: str, function: int | None, among: Collection[str]) -> list[str]:
-        """The tests whose paths start as in `among` and that enter a function, quickest first; all for None."""
+        """The tests with a path prefix in `among` that call a function (None: all tests), fastest first, up to 10 s."""
         found = [test for test in self.seconds if test.startswith(tuple(among))]
         if function is not None:
             place = f"{file}:{function}"

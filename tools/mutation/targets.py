@@ -1,7 +1,7 @@
-"""Which modules are mutated, by which tests they are judged, and which mutants mean the same.
+"""The mutated modules, the tests that judge each, and the equivalent mutants.
 
-The pure modules: from values to values, without clock, storage, network or an accelerator. Tables of facts
-(`topology.tables`, `exit_codes`, `metrics`) are left out: a test of a fact is the fact again.
+Pure modules are mutated: from values to values, without a clock, storage, network or accelerator. Tables of facts
+(`topology.tables`, `exit_codes`, `metrics`) are left out: a test of a fact only repeats it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_trainer.train.step_flags": ("tests/trainer/train/test_step_flags.py",),
     "tpujob_trainer.corpus.workers.choice": ("tests/trainer/corpus/workers/test_choice.py",),
 }
-"""Module to the starts of paths of tests: those of the same room, so that a mutant costs a few seconds."""
+"""Module to path prefixes of its tests: those of the same package, so that a mutant takes a few seconds."""
 
 LANE = "tpujob_trainer.data.stream.lane"
 PLAN = "tpujob_trainer.data.manifest.plan"
@@ -243,4 +243,4 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "-1",
     ): "without a restart of the JobSet there is none to show",
 }
-"""Module, line, expression and mutant → why no test can tell them apart."""
+"""Module, line, expression and mutant → why no test can distinguish them."""

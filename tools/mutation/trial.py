@@ -1,4 +1,4 @@
-"""One mutant in a forked process: the module is imported in its changed form, and tests run."""
+"""Runs one mutant in a forked process, which imports the changed module and runs tests."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tools.mutation.reach import Reach, Recorder
 ROOT = Path(__file__).parents[2]
 LEAST_SECONDS = 30.0
 TIMES_AS_LONG = 10.0
-"""A mutant whose tests take this many times as much time of the processor runs for ever, and is noticed."""
+"""A mutant whose tests take this many times their usual processor time is an endless loop, and counts as detected."""
 IDLE_TIMES = 20.0
-"""So many times longer may they take by the clock: other work may have the processors, or the mutant waits for ever."""
+"""Limit of their wall time, times their processor time: other processes may be busy, or the mutant waits forever."""
 
 NOT_PRELOADED = ("tests", "tools", "__main__", "conftest", "pytest_", "xdist")
-"""How names of modules start that each trial imports again: tests, and pytest's plugins."""
+"""Prefixes of the names of modules that each trial imports again: tests, and pytest's plugins."""
 OPTIONS = ("-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
 
 
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module in its changed form."""
+    """Imports the changed form of one module."""
 
     def __init__(self, name: str, tree: ast.Module, path: Path) -> None:
         self._name, self._tree, self._path = name, tree, path
@@ -50,10 +50,10 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def record(tests: Sequence[str], files: Collection[str]) -> Reach:
-    """Runs the tests on the code as it is, and imports what they need into this process, of which trials are forks.
+    """Runs the tests on the unchanged code, and imports the modules that they need before trials fork this process.
 
     Raises:
-        RuntimeError: a test fails.
+        RuntimeError: A test fails.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -77,7 +77,7 @@ def record(tests: Sequence[str], files: Collection[str]) -> Reach:
 def is_noticed(
     name: str, tree: ast.Module, path: Path, tests: Sequence[str], seconds: float, *, directory: Path = ROOT
 ) -> bool:
-    """Whether tests, which take `seconds` otherwise, fail with this form of a module; run from a directory."""
+    """Whether tests fail, or exceed their time, with this form of a module; `seconds` is their usual time."""
     allowed = max(LEAST_SECONDS, TIMES_AS_LONG * seconds)
     pid = os.fork()
     if pid == 0:
@@ -123,7 +123,7 @@ def _run(name: str, tree: ast.Module, path: Path, tests: Sequence[str]) -> None:
 
 
 def _forget(name: str) -> None:
-    """Takes a module, and those that import it in some way, out of this process."""
+    """Removes a module, and those that import it directly or indirectly, from this process."""
     for each in {name, *imports().find_downstream_modules(name)} & sys.modules.keys():
         parent, _, last = each.rpartition(".")
         if hasattr(sys.modules.get(parent), last):
@@ -133,7 +133,7 @@ def _forget(name: str) -> None:
 
 @functools.cache
 def imports() -> grimp.ImportGraph:
-    """Which of our modules imports which."""
+    """The import graph of contract, operator and trainer."""
     return grimp.build_graph("tpujob_contract", "tpujob_operator", "tpujob_trainer", cache_dir=None)
 
 

@@ -1,4 +1,4 @@
-"""`python -m tools.reference` writes docs/reference/; with --check it compares, and ends with 1 if they differ."""
+"""`python -m tools.reference` writes docs/reference/; with --check it compares, and exits with 1 if they differ."""
 
 import sys
 from pathlib import Path

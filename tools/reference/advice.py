@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table, one line each
-"""Exit codes that are not of the contract, and what to do about them."""
+"""Exit codes outside the contract, and what to do about them."""
 
 from __future__ import annotations
 

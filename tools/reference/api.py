@@ -1,4 +1,4 @@
-"""The page about versions of the API: the promises are words, the table is what the definition has."""
+"""The page about versions of the API: the promises are fixed text, the table comes from the CRD."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ operator of 0.1: `tests/control_plane/test_versions.py`; `make upgrade` plays it
 
 
 def api() -> str:
-    """Which versions there are, and what they promise."""
+    """The versions of the API, and what they promise."""
     rows = [
         (
             f"`{kubernetes_names.GROUP}/{each['name']}`",

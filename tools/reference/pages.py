@@ -1,4 +1,4 @@
-"""One function for each page, from the objects that the code itself uses."""
+"""One function for each page, from the objects that the code uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES = Path("charts/tpujob-operator/values.yaml")
 
 
 def resource() -> str:
-    """Every field of a TpuTrainingJob but the trainer block."""
+    """Every field of a TpuTrainingJob except the trainer block."""
     schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     spec = {**schema["spec"], "properties": {k: v for k, v in schema["spec"]["properties"].items() if k != "trainer"}}
     return (
@@ -188,17 +188,17 @@ def _command(path: str, command: Any) -> str:
 
 
 def _ended(words: str) -> str:
-    """Words as a sentence, since another may follow."""
+    """Text with a full stop, because another sentence may follow."""
     return words if not words or words.endswith((".", "…", "]")) else f"{words}."
 
 
 def _code(text: str) -> str:
-    """Code in a table; a bar inside backticks needs an escape on GitHub, and shows it on the site."""
+    """Code in a table; not in backticks if it has a bar: GitHub needs an escape there, which the site would show."""
     return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _default(value: Any) -> str:
-    """What is taken where an option is left out, if it says something."""
+    """The sentence about an option's default; empty if the default says nothing."""
     if value in (None, False, (), []) or callable(value) or "Sentinel" in repr(value):
         return ""
     return f" Default: `{getattr(value, 'value', value)}`."
@@ -216,4 +216,4 @@ PAGES: dict[str, Callable[[], str]] = {
     "chart-values": chart_values,
     "libtpu-flags": libtpu_flags,
 }
-"""Name of the file: what makes it."""
+"""File name without its ending: the function that generates the page."""

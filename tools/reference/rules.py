@@ -1,4 +1,4 @@
-"""The page of the rules between fields, from the rows that all readers evaluate."""
+"""The page of the rules between fields, from the tables that all validators evaluate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpujob_resource.rules.table import RULES, TWICE, UNIQUE
 from tpujob_resource.rules.trainer_schema import block_rules
 
 SHOWN = 4
-"""Values of a list that the page names; a list of accelerators has dozens."""
+"""How many values of a list the page names; a list of accelerators has dozens."""
 
 
 def page() -> str:
@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def changing() -> str:
-    """When fields change, for the page of the fields."""
+    """The section about when fields can change, for the page of the fields."""
     words = {
         Change.NEVER: "not after the job is created",
         Change.RUNNING: "at any time",
@@ -64,7 +64,7 @@ def _rows(rules: Iterable[Rule], prefix: str) -> str:
 
 
 def _words(each: Condition) -> str:
-    """A condition in a few words."""
+    """A condition as text."""
     field = f"`{each.path.lstrip('/').replace(chr(34), '')}`" if each.path else "it"
     first = each.values[0] if each.values else ""
     match each.kind:

@@ -18,24 +18,24 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def cell(value: object) -> str:
-    """A value as it may stand in a table."""
+    """A value as a table cell: on one line, with bars escaped."""
     return " ".join(str(value).split()).replace("|", "\\|")
 
 
 def plain(text: str) -> str:
-    """A sentence of the code whose stars and underscores mean themselves, but for what is code already."""
+    """Text from the code with Markdown's characters escaped, except inside backticks."""
     parts = text.split("`")
     return "`".join(part if number % 2 else re.sub(r"([*_<])", r"\\\1", part) for number, part in enumerate(parts))
 
 
 def fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
-    """Path, type and description of every field below a schema, in the order in which they are written."""
+    """The path, type and description of every field below a schema, in the schema's order."""
     for field in schema_fields(schema, path):
         yield f"`{field.path}`", field.kind, plain(field.meaning) + (" **Required.**" if field.is_required else "")
 
 
 def commented_values(text: str) -> Iterator[tuple[str, str, str]]:
-    """Path, default and comment of every key of a values.yaml whose comments stand above the keys."""
+    """The path, default and comment of every key of a values.yaml with comments above the keys."""
     parents: list[tuple[int, str, str]] = []
     comment: list[str] = []
     above = ""
@@ -50,7 +50,7 @@ def commented_values(text: str) -> Iterator[tuple[str, str, str]]:
             key, _, value = stripped.partition(":")
             while parents and parents[-1][0] >= indent:
                 parents.pop()
-            # Two keys may share a comment: then it is the parent's, or that of the key just above.
+            # A key without a comment has its parent's, or that of the key just above.
             words = " ".join(comment) or (parents[-1][2] if parents else "") or above
             path = ".".join([*(name for _, name, _ in parents), key])
             value = value.strip()

@@ -1,4 +1,4 @@
-"""The schemas of one Kubernetes version in the files that kubeconform looks for."""
+"""The schemas of one Kubernetes version, in files with the names that kubeconform expects."""
 
 import hashlib
 import json
@@ -20,12 +20,12 @@ from tools.schemas.strict import Schema, definitions_of, kinds_of, of_custom_res
 
 CACHE = kept.FOLDER / "schemas"
 LOCATION = "{{.ResourceKind}}{{.KindSuffix}}.json"
-"""What kubeconform makes a file name of."""
+"""kubeconform's template of a file name."""
 DEFINITIONS = "_definitions.json"
 
 
 def schemas(minor: str) -> Path:
-    """The folder for a Kubernetes version such as `1.31`, made now if there is none that is current.
+    """The folder for a Kubernetes version such as `1.31`, created now unless it is up to date.
 
     Raises:
         ToolsUnavailable: There is no Go, or no network to fetch the definitions.
@@ -45,7 +45,7 @@ def schemas(minor: str) -> Path:
 
 
 def _write(minor: str, folder: Path, final: Path) -> None:
-    # kubeconform takes a relative reference for one from its working directory, hence where the file will be.
+    # kubeconform resolves relative references from its working directory, hence the absolute final path.
     openapi = json.loads((downloaded(KUBERNETES[minor]) / OPENAPI).read_text())
     (folder / DEFINITIONS).write_text(json.dumps({"definitions": definitions_of(openapi)}))
     for key, name in kinds_of(openapi).items():
@@ -62,7 +62,7 @@ def _monitoring() -> Iterator[tuple[tuple[str, str, str], Schema]]:
 
 
 def file_name(group: str, version: str, kind: str) -> str:
-    """Of the schema of a kind, as `LOCATION` has it."""
+    """The file name of a kind's schema, as in `LOCATION`."""
     group = f"-{group.partition('.')[0]}" if group else ""
     return f"{kind}{group}-{version}.json".lower()
 

@@ -1,4 +1,4 @@
-"""Where the definitions are from: Go modules, by version and content hash."""
+"""The sources of the definitions: Go modules, by version and content hash."""
 
 import json
 import tempfile
@@ -15,7 +15,7 @@ class Module:
     path: str
     version: str
     content: str
-    """Its hash as go.sum has it."""
+    """Its hash, as in go.sum."""
 
 
 KUBERNETES = {
@@ -23,7 +23,7 @@ KUBERNETES = {
     "1.33": Module("k8s.io/kubernetes", "v1.33.13", "h1:bmH31xUdSzeA5vk0wZAK9MZp11mdLuzUSeKk0qN3hPQ="),
     "1.35": Module("k8s.io/kubernetes", "v1.35.4", "h1:o/8dBC/pHVpYoGV4OAIytAlNPZbdYVTXJHoYvXC4qzM="),
 }
-"""The oldest that the chart takes, the one of the local cluster, and one between them."""
+"""The oldest that the chart supports, the local cluster's, and one between them."""
 PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator",
     "v0.85.0",
@@ -38,7 +38,7 @@ def downloaded(module: Module) -> Path:
 
     Raises:
         ToolsUnavailable: There is no Go, or no network.
-        ToolBuildError: The content is not the one that is expected.
+        ToolBuildError: The content does not match the hash.
     """
     with tempfile.TemporaryDirectory() as scratch:
         command = ["mod", "download", "-json", f"{module.path}@{module.version}"]

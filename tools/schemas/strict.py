@@ -1,4 +1,4 @@
-"""OpenAPI definitions as JSON Schemas that refuse unknown fields. Pure."""
+"""OpenAPI definitions as JSON Schemas that reject unknown fields. Pure."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ NUMBER_OR_STRING: Schema = {"oneOf": [{"type": "string"}, {"type": "number"}]}
 
 
 def definitions_of(openapi: Schema) -> dict[str, Schema]:
-    """All definitions of a Kubernetes version by their name."""
+    """All definitions of a Kubernetes version, by name."""
     found: dict[str, Schema] = {name: strict(schema) for name, schema in openapi["definitions"].items()}
-    # The API server reads a number where a quantity is wanted; the definition says string.
+    # The API server also accepts a number as a quantity; the definition says string.
     return found | {QUANTITY: NUMBER_OR_STRING}
 
 
 def kinds_of(openapi: Schema) -> dict[tuple[str, str, str], str]:
-    """Group, version and kind of each object, and the name of its definition."""
+    """The group, version and kind of each object → the name of its definition."""
     return {
         (each["group"], each["version"], each["kind"]): name
         for name, schema in openapi["definitions"].items()
@@ -27,7 +27,7 @@ def kinds_of(openapi: Schema) -> dict[tuple[str, str, str], str]:
 
 
 def strict(schema: Any) -> Any:
-    """A schema, and all in it, that allows no field but those that it names."""
+    """A schema that, at every level, allows only the fields that it defines."""
     if isinstance(schema, list):
         return [strict(each) for each in schema]
     if not isinstance(schema, dict):
@@ -42,17 +42,17 @@ def strict(schema: Any) -> Any:
 
 
 def _strict_fields(fields: Schema) -> Schema:
-    """Fields may have any name, `properties` and `format` too, so this is no schema itself."""
+    """The fields, each with a strict schema; they are no schema themselves: a field may be named `properties`."""
     return {name: strict(schema) for name, schema in fields.items()}
 
 
 def of_custom_resource(definition: Schema) -> dict[tuple[str, str, str], Schema]:
-    """The schemas of a CustomResourceDefinition by group, version and kind."""
+    """The schemas of a CustomResourceDefinition, by group, version and kind."""
     spec = definition["spec"]
     found = {}
     for version in spec["versions"]:
         schema = strict(version["schema"]["openAPIV3Schema"])
-        # Kubernetes checks these of every object; definitions leave them open.
+        # Kubernetes itself checks the metadata of every object; definitions do not describe it.
         schema["properties"]["metadata"] = {"type": "object"}
         found[spec["group"], version["name"], spec["names"]["kind"]] = schema
     return found

@@ -1,1 +1,1 @@
-"""Measurements of the repository's structure, and the limits that `make lint` holds."""
+"""Measurements of the repository's structure, and the limits that `make lint` enforces."""

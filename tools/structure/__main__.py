@@ -1,4 +1,4 @@
-"""Print the structure; with --check, compare it with the limits; with --keep, write new limits."""
+"""Prints the structure; with --check, compares it with the limits; with --keep, writes new limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def report(structure: Structure) -> Iterator[str]:
-    """What `make structure` prints."""
+    """The output of `make structure`."""
     yield from arrow_lines(structure)
     yield ""
     yield from size_lines(structure)
@@ -42,7 +42,7 @@ def report(structure: Structure) -> Iterator[str]:
 
 
 def size_lines(structure: Structure) -> Iterator[str]:
-    """Lines by package, and those of them that hold code."""
+    """All lines, and lines of code, of each package."""
     code = {name: sizes.code_lines(folder) for name, folder in measured_folders(Path()).items()}
     yield f"{'lines':24}{'all':>8}{'code':>8}"
     for name, count in structure.lines.items():
@@ -51,7 +51,7 @@ def size_lines(structure: Structure) -> Iterator[str]:
 
 
 def arrow_lines(structure: Structure) -> Iterator[str]:
-    """Imports between rooms: how many of each kind by package, and each of them."""
+    """Imports between rooms: the number of each kind by package, and a list of all."""
     counts = Counter((arrow.importer.partition(".")[0], arrow.kind) for arrow in structure.arrows)
     yield f"{'imports between rooms':24}{'sibling':>8}{'root':>8}{'across':>8}"
     for package in PACKAGES.values():

@@ -1,8 +1,8 @@
 """Fields of a job that neither an example nor a page shows.
 
 A field is shown by YAML that sets it, in `examples/` or in a code block of a page, or by a page that names it in code.
-A page may show a part of a job, or name the end of a path: that counts where only one field ends so. The generated
-reference lists every field and shows none.
+A page may show a part of a job, or name the end of a path: that counts if only one field has this ending. The generated
+reference does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFERENCE = "docs/reference"
 
 
 def fields_without_example(root: Path) -> list[str]:
-    """The paths below `spec` that no example and no page shows, as people write them."""
+    """The paths below `spec` that no example and no page shows, with dots."""
     fields = list(fields_of(crd_spec(root)))
     shown = {field for mention in mentions(root) for field in named_by(mention, fields)}
     return [".".join(field) for field in fields if shown.isdisjoint(same_fields(field, fields))]
@@ -40,7 +40,7 @@ SAME = {
 
 
 def same_fields(field: Path_of_field, fields: list[Path_of_field]) -> Iterator[Path_of_field]:
-    """A field, and those of other blocks that have its name and meaning."""
+    """A field, and the fields of other blocks with the same name and meaning."""
     yield field
     for block, other in SAME.items():
         inside = field[len(block) :]
@@ -49,14 +49,14 @@ def same_fields(field: Path_of_field, fields: list[Path_of_field]) -> Iterator[P
 
 
 def crd_spec(root: Path) -> dict[str, Any]:
-    """The schema of `spec`, as the API server has it."""
+    """The schema of `spec` in the CRD."""
     version = YAML(typ="safe").load(root / CRD)["spec"]["versions"][0]
     spec: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return spec
 
 
 def fields_of(schema: dict[str, Any], at: Path_of_field = ()) -> Iterator[Path_of_field]:
-    """Every path below a schema; items of lists have their list's path."""
+    """All paths below a schema; items of a list have the path of the list."""
     for name, field in schema.get("properties", {}).items():
         yield (*at, name)
         yield from fields_of(field, (*at, name))
@@ -66,7 +66,7 @@ def fields_of(schema: dict[str, Any], at: Path_of_field = ()) -> Iterator[Path_o
 
 
 def named_by(mention: Path_of_field, fields: list[Path_of_field]) -> list[Path_of_field]:
-    """The field that a path names: from `spec`, from `spec.trainer`, or as the end of one path only."""
+    """The field that a path names: from `spec`, from `spec.trainer`, or as the ending of a single path; or none."""
     whole = mention[1:] if mention[:1] == ("spec",) else mention
     for path in (whole, ("trainer", *whole)) if whole else ():
         if path in fields:
@@ -76,7 +76,7 @@ def named_by(mention: Path_of_field, fields: list[Path_of_field]) -> list[Path_o
 
 
 def mentions(root: Path) -> Iterator[Path_of_field]:
-    """What examples and pages set or name."""
+    """The paths that examples and pages set or name."""
     for example in sorted((root / "examples").rglob("*.yaml")):
         yield from paths_in_yaml(example.read_text())
     pages = [root / "README.md", *(root / "examples").rglob("*.md"), *(root / "docs").rglob("*.md")]
@@ -86,7 +86,7 @@ def mentions(root: Path) -> Iterator[Path_of_field]:
 
 
 def mentions_of_page(text: str) -> Iterator[Path_of_field]:
-    """What the code blocks of a page set, and what its inline code names."""
+    """The paths that the code blocks of a page set, and that its inline code names."""
     for block in yaml_blocks(text):
         yield from paths_in_yaml(block)
     for code in re.findall(r"`([A-Za-z][\w.]*)(?:: ?[^`\n]*)?`", text):
@@ -103,7 +103,7 @@ def yaml_blocks(text: str) -> Iterator[str]:
 
 
 def paths_in_yaml(text: str) -> Iterator[Path_of_field]:
-    """Each path that documents of YAML set; nothing of text that is not YAML."""
+    """The paths that YAML documents set; none if the text is not YAML."""
     try:
         documents = list(YAML(typ="safe").load_all(text))
     except YAMLError:

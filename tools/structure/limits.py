@@ -1,7 +1,7 @@
-"""What was reached: `limits.toml` beside this module. A worse number is refused, a better one may be written down.
+"""The limits of the structure, in `limits.toml`: a worse structure fails `make lint`, a better one can be recorded.
 
-Imports between rooms are held one by one, so that a new one is named; the rest is held as numbers. Lines are held in
-steps of STEP, so that a small change needs no new limit and a large one shows in the review.
+Imports between rooms are listed one by one, so that a new one is reported by name; the rest are numbers. Lines have
+steps of STEP, so that a small change needs no new limit, and a large one is visible in the review.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEP = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that `make lint` accepts."""
+    """The largest values that `make lint` accepts."""
 
     cycles: int
     fields_without_example: int
@@ -32,7 +32,7 @@ class Limits:
 
 
 def reached(structure: Structure) -> Limits:
-    """The limits that this structure just keeps."""
+    """The tightest limits that this structure meets."""
     return Limits(
         cycles=len(structure.cycles),
         fields_without_example=len(structure.fields_without_example),
@@ -50,7 +50,7 @@ def rounded_up(lines: int) -> int:
 
 
 def read() -> Limits:
-    """The limits that are committed."""
+    """The limits in `limits.toml`."""
     return Limits(**tomllib.loads(FILE.read_text()))
 
 
@@ -70,7 +70,7 @@ def written(limits: Limits) -> str:
 
 
 def broken(now: Limits, limits: Limits) -> Iterator[str]:
-    """What is worse than the limits, one sentence each."""
+    """A sentence for each value that exceeds the limits."""
     yield from (f"new import between rooms: {arrow}" for arrow in sorted(set(now.arrows) - set(limits.arrows)))
     for name, limit in vars(limits).items():
         value = getattr(now, name)

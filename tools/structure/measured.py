@@ -1,4 +1,4 @@
-"""Everything that is measured, as one value."""
+"""All measurements of the structure, as one value."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ PACKAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """What `make structure` prints, and what is compared with the limits."""
+    """The measurements that `make structure` prints, and that are compared with the limits."""
 
     arrows: list[rooms.Arrow]
     cycles: list[list[str]]
     lines: dict[str, int]
-    """By distribution, and of `tools` and `tests`."""
+    """By the folder of each distribution, and for `tools` and `tests`."""
     fields_without_example: list[str]
     long_functions: dict[str, int]
     long_files: dict[str, int]
 
     @property
     def source_lines(self) -> int:
-        """Lines of all distributions."""
+        """The lines of all distributions."""
         return sum(self.lines[folder] for folder in PACKAGES)
 
 
@@ -52,5 +52,5 @@ def measure(root: Path) -> Structure:
 
 
 def measured_folders(root: Path) -> dict[str, Path]:
-    """The folders whose Python is counted, by the name that is printed."""
+    """The folders whose Python files are counted, by the printed name."""
     return {folder: root / folder / "src" for folder in PACKAGES} | {name: root / name for name in ("tools", "tests")}

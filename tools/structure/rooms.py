@@ -36,7 +36,7 @@ class Arrow:
 
 
 def arrows(packages: Iterable[str], cache_dir: str | None = CACHE) -> list[Arrow]:
-    """Every pair of rooms of these packages of which one imports the other, sorted."""
+    """The imports between different rooms of these packages, sorted."""
     packages = list(packages)
     graph = grimp.build_graph(*packages, cache_dir=cache_dir)
     folders = {folder for package in packages for folder in rooms(package)}
@@ -49,7 +49,7 @@ def arrows(packages: Iterable[str], cache_dir: str | None = CACHE) -> list[Arrow
 
 
 def rooms(package: str) -> set[str]:
-    """The packages directly below a root package, which may have no module but their `__init__`."""
+    """The packages directly below a root package, including those with only an `__init__`."""
     found = find_spec(package)
     places = [Path(place) for place in (found and found.submodule_search_locations) or ()]
     return {f"{package}.{init.parent.name}" for place in places for init in place.glob("*/__init__.py")}
@@ -62,14 +62,14 @@ def room(module: str, folders: set[str]) -> str:
 
 
 def cycles(between: Iterable[Arrow]) -> list[list[str]]:
-    """Rooms that import one another in a circle, each as the way around it; empty if there is none."""
+    """The import cycles of rooms, each as a closed path; empty if there are none."""
     imports: dict[str, set[str]] = {}
     for arrow in between:
         imports.setdefault(arrow.importer, set()).add(arrow.imported)
     found = []
     while way := a_cycle(imports):
         found.append(way)
-        # TopologicalSorter names a circle against the arrows' direction.
+        # TopologicalSorter lists a cycle against the direction of the arrows.
         imports[way[1]].discard(way[0])
     return found
 

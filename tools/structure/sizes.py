@@ -21,17 +21,17 @@ def python_files(folder: Path) -> list[Path]:
 
 
 def lines(folder: Path) -> int:
-    """All lines of the Python files of a folder."""
+    """The lines of all Python files of a folder."""
     return sum(len(file.read_text().splitlines()) for file in python_files(folder))
 
 
 def code_lines(folder: Path) -> int:
-    """Lines of the Python files of a folder without blank lines, comments and docstrings."""
+    """The lines of all Python files of a folder, without blank lines, comments and docstrings."""
     return sum(code_lines_of(file.read_text()) for file in python_files(folder))
 
 
 def code_lines_of(source: str) -> int:
-    """Lines of a module that hold a token of code."""
+    """The lines of a module with a token of code."""
     held: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in NO_CODE:
@@ -40,14 +40,14 @@ def code_lines_of(source: str) -> int:
 
 
 def docstring_lines(tree: ast.Module) -> Iterator[int]:
-    """The lines of strings that stand alone: docstrings of modules, classes, functions and fields."""
+    """The lines of string statements: docstrings of modules, classes, functions and fields."""
     for node in statements(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Every statement below a node; expressions, which are many and hold none, are not entered."""
+    """All statements below a node; does not descend into expressions, which are many and have no statements."""
     for inside in ("body", "orelse", "handlers", "finalbody", "cases"):
         for child in getattr(node, inside, None) or ():
             if isinstance(child, ast.stmt):

@@ -1,4 +1,4 @@
-"""`python -m tools.terminal`: runs the README's demo again and draws it; `--draw`: draws the existing recording."""
+"""`python -m tools.terminal`: records the README's demo and draws it; `--draw`: draws the existing recording."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PICTURE = ROOT / "docs" / "images" / "demo.svg"
 DATA = (sysconfig.get_path("stdlib"), ".tpujob/data/python-stdlib")
 ONLY = ("--include", "*.py", "--exclude", "site-packages/*", "--exclude", "test/*")
 COMMAND = ("tpujob", "run", "examples/quickstart.yaml")
-"""As in `make demo`, in a folder where nothing was trained before."""
+"""As in `make demo`, but in a folder without earlier training."""
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the picture, and the recording unless it is only drawn."""
+    """Writes the picture and, without `--draw`, the recording."""
     if arguments != ["--draw"]:
         with tempfile.TemporaryDirectory() as folder:
             _record(Path(folder)).write(RECORDING)

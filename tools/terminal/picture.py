@@ -1,8 +1,8 @@
-"""Frames as an animated SVG: a film of screens behind a window, moved by CSS.
+"""Frames as an animated SVG: a row of screens that CSS moves behind a window.
 
-- It needs no script, so it moves in an <img>, and it names no address.
-- Without CSS animations, and for people who prefer no motion, it shows the last screen.
-- Each different line is drawn once; the frames refer to it.
+- It needs no script, so it is animated in an <img>, and it contains no links.
+- Without CSS animations, and for users who prefer reduced motion, it shows the last screen.
+- Each distinct line is drawn once; the frames refer to it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tools.terminal.recording import WIDTH, Recording
 from tools.terminal.replay import screens
 
 PLAY_SECONDS = 25.0
-"""How long the run takes in the picture, however long it took."""
+"""Duration of the run in the picture, whatever its real duration."""
 PROMPT_SECONDS, END_SECONDS = 1.5, 6.0
-"""How long the first and the last screen stay."""
+"""How long the first and the last screen are shown."""
 _CELL, _LINE, _MARGIN, _BAR = 8, 19, 14, 30
 _FRAME_WIDTH = WIDTH * _CELL + 2 * _MARGIN
 _THEME = SVG_EXPORT_THEME
@@ -62,7 +62,7 @@ def picture(recording: Recording) -> str:
 
 
 def timed(recording: Recording) -> Iterator[tuple[float, list[str]]]:
-    """Each different screen, and how many seconds it stays."""
+    """The successive distinct screens, each with the seconds for which it is shown."""
     before, began = None, 0.0
     pace = PLAY_SECONDS / recording.parts[-1].seconds
     for part, lines in zip(recording.parts, screens(recording), strict=True):
@@ -95,7 +95,7 @@ def _frame(number: int, lines: Sequence[str], rows: Sequence[str]) -> str:
 
 
 def _runs(line: str) -> Iterator[str]:
-    """The text elements of a line: one for each run of a style, at its column."""
+    """The text elements of a line: one for each run of text with the same style, at its column."""
     console = Console(width=10 * WIDTH, color_system="truecolor")
     (decoded,) = AnsiDecoder().decode(line)
     column = 0

@@ -1,4 +1,4 @@
-"""What a command prints on a terminal, and when.
+"""The timed output of a command on a terminal.
 
 The file format is asciicast 2 (docs.asciinema.org/manual/asciicast/v2): a header, then one JSON array for each part.
 """
@@ -21,23 +21,23 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 96, 24
 PART_SECONDS = 1.0
-"""What is printed within it becomes one part."""
+"""Output within this time becomes one part."""
 _OVERWRITTEN = re.compile(r"[^\n]*(?=\r\x1b\[2K)")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something that was printed."""
+    """A part of the output."""
 
     seconds: float
-    """Since the start."""
+    """From the start of the command to the end of the part."""
     text: str
-    """With control sequences."""
+    """Includes control sequences."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A command and what it printed."""
+    """A command and its output."""
 
     command: str
     parts: tuple[Part, ...]
@@ -56,14 +56,14 @@ class Recording:
 
 
 class CommandFailed(Exception):  # noqa: N818 - an answer, not a fault
-    """The command did not end with 0; the message is what it printed last."""
+    """The command did not exit with 0; the message is the end of its output."""
 
 
 def record(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Recording:
-    """Runs a command on a terminal of its own.
+    """Runs a command on a new pseudo-terminal; returns the recording.
 
     Raises:
-        CommandFailed: It ended with another code than 0.
+        CommandFailed: Its exit code is not 0.
     """
     began = time.monotonic()
     terminal, its_end = pty.openpty()
@@ -81,7 +81,7 @@ def record(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> 
 
 
 def joined(printed: Iterator[tuple[float, str]]) -> Iterator[Part]:
-    """Parts of at least `PART_SECONDS`, without the text that is erased within the same part."""
+    """Output joined to parts of `PART_SECONDS`, without text that is erased within the same part."""
     end, text = 0.0, ""
     for seconds, more in printed:
         if text and seconds >= end:
@@ -95,12 +95,12 @@ def joined(printed: Iterator[tuple[float, str]]) -> Iterator[Part]:
 
 
 def _output(terminal: int) -> Iterator[str]:
-    """What is printed, until the terminal is closed: then Linux answers a read with an error."""
+    """The output, until the terminal is closed: then a read fails with an error on Linux."""
     rest = b""
     with contextlib.suppress(OSError):
         while read := os.read(terminal, 65536):
             whole = rest + read
-            # A character of several bytes may be cut in two.
+            # A multibyte character may be split between two reads.
             text = whole.decode(errors="ignore")
             rest = whole[len(text.encode()) :]
             yield text

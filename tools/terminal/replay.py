@@ -1,7 +1,7 @@
 """The lines on the screen after each part of a recording.
 
-It knows what rich writes: text, line feeds, carriage returns, colours, and the erasing of whole lines on the way up.
-Anything else is an error, not a wrong picture.
+It supports the output of rich: text, line feeds, carriage returns, colours, cursor up, and erasing whole lines.
+Anything else raises an error instead of drawing a wrong picture.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _CURSOR = ("?25l", "?25h")
 
 
 class UnknownControl(ValueError):  # noqa: N818 - it is what the name says
-    """A control sequence that the replay does not know; the message is the sequence."""
+    """Output that the replay does not support; the message has the sequence or the overwritten text."""
 
 
 class Screen:
-    """Lines with their colours as ANSI sequences, and where the cursor is."""
+    """Lines with their colours as ANSI sequences, and the cursor position."""
 
     def __init__(self) -> None:
-        """An empty screen."""
+        """Starts with an empty screen."""
         self.lines = [""]
         self._row = 0
         self._is_at_start = True
 
     def write(self, text: str) -> None:
-        """Shows what is printed.
+        """Applies output to the screen.
 
         Raises:
-            UnknownControl: There is something in it that does not belong to plain output of rich.
+            UnknownControl: The text is not plain output of rich.
         """
         for token in _TOKEN.finditer(text):
             if token["odd"]:
@@ -71,7 +71,7 @@ class Screen:
 
 
 def screens(recording: Recording) -> Iterator[list[str]]:
-    """The lines of the screen after each part, as long as it is: nothing scrolls away."""
+    """All lines of the screen after each part, without a limit of height: nothing scrolls away."""
     screen = Screen()
     for part in recording.parts:
         screen.write(part.text)

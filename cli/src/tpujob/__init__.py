@@ -8,9 +8,9 @@
 The functions raise `CommandError` where the command line prints a line and ends.
 """
 
-# Nothing is imported here: an interrupt at the start of the command would meet it before `__main__` can answer.
+# No imports here: Ctrl-C during them would raise KeyboardInterrupt before `__main__` can handle it.
 TYPE_CHECKING = False
-"""True for a type checker, which knows the name; `typing` takes milliseconds."""
+"""Type checkers take this name as true; an import of `typing` would take milliseconds."""
 
 if TYPE_CHECKING:
     from tpujob.api.jobs import Job, JobFailed, get, list_jobs, logs, resume, retry, stop, submit, wait
@@ -43,7 +43,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for: each verb of the command line imports this package, and needs little of it."""
+    """Imports a public name when it is used: every command imports this package, and needs little of it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -1,11 +1,11 @@
 """The command: `tpujob`, `kubectl tpujob`, `python -m tpujob`."""
 
-# The built-in module below `signal`, whose own imports an interrupt would meet.
+# The built-in module under `signal`: Ctrl-C could interrupt the imports of `signal` itself.
 import _signal  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    """Runs the command line. Ctrl-C ends it without a word until the verbs are there, which answer it themselves."""
+    """Runs the command line; Ctrl-C ends it silently until the commands, which handle it themselves, are imported."""
     # Under nohup, and in the background of a script, SIGINT is ignored and stays so.
     before = _signal.getsignal(_signal.SIGINT)
     if before is _signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""The command line: which verbs there are."""
+"""The command line: the list of its commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tpujob.commands import (
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 SUMMARY_CHARACTERS = 55
-"""The longest summary of a verb, so that `--help` fits 80 columns."""
+"""The longest summary of a command, so that `--help` fits 80 columns."""
 
 OTHER_WORDS = {
     "train": "run",
@@ -54,7 +54,7 @@ OTHER_WORDS = {
     "restart": "retry",
     "validate": "check",
 }
-"""What people type for a verb that is called otherwise."""
+"""Names that people try for a command, and its real name."""
 
 
 PANELS = {
@@ -65,14 +65,14 @@ PANELS = {
     "Data, weights, activations": ("data", "checkpoint", "extract"),
     "For administrators": ("fleet", "doctor", "bundle"),
 }  # fmt: skip
-"""The headings of `tpujob --help`; each verb is below one of them."""
+"""The headings of `tpujob --help`; each command is below one of them."""
 
 
 class Verbs(typer.core.TyperGroup):
-    """The verbs, below headings; one that is called otherwise is answered with the right word."""
+    """The commands, below headings; a name in OTHER_WORDS is answered with the right one."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """One list for each heading."""
+        """Writes one list for each heading."""
         width = max(map(len, self.commands))
         for heading, verbs in PANELS.items():
             with formatter.section(heading):
@@ -81,7 +81,7 @@ class Verbs(typer.core.TyperGroup):
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's own."""
+        """As typer's own, but suggests the right name for one in OTHER_WORDS."""
         if args and args[0] in OTHER_WORDS and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {OTHER_WORDS[args[0]]!r}?")
         return super().resolve_command(ctx, args)

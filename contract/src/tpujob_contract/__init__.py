@@ -1,6 +1,6 @@
-"""What operator and trainer agree on: a wire protocol, in which things are added and never changed.
+"""The contract between operator and trainer: a wire protocol that is extended and never changed.
 
-Standard library only, and every Python from 3.9 on: the launcher runs inside other people's images.
+Only the standard library, and Python 3.9 or newer: the launcher runs inside users' images.
 """
 
 from tpujob_contract.environment import (

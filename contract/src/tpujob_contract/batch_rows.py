@@ -1,15 +1,15 @@
-"""Over how many parts of the mesh the rows of a batch divide: the operator refuses what the trainer would refuse.
+"""Checks that the rows of a batch divide over the mesh, so that the operator refuses what the trainer would refuse.
 
-Rows are divided over the axes slice, data, fsdp and expert. The axes tensor and context take none: they divide what
-belongs to a row.
+Rows are sharded over the axes slice, data, fsdp and expert. The axes tensor and context do not shard rows, but the data
+of one row.
 """
 
 from __future__ import annotations
 
 DEFAULT_SEQUENCE_LENGTH = 2048
-"""Positions of a row, where neither the job nor a preset says it."""
+"""Positions of a row, unless the job or a preset sets it."""
 DEFAULT_BATCH_TOKENS = 524_288
-"""Tokens of a global batch, where neither the job nor a preset says it."""
+"""Tokens of a global batch, unless the job or a preset sets it."""
 
 
 def divide_slice(
@@ -23,20 +23,20 @@ def divide_slice(
     rows: int | None = None,
     positions: int | None = None,
 ) -> tuple[int, int]:
-    """Devices along the axis context, and those of a slice that are left to the axes fsdp and data.
+    """The size of the axis context, and the devices of a slice that remain for the axes fsdp and data.
 
     Args:
-        devices: Of a slice.
-        slices: How many there are.
-        tensor: Devices along that axis.
-        context: The same; None: as few as let the rows divide.
-        expert: Devices along that axis.
+        devices: Devices of a slice.
+        slices: The number of slices.
+        tensor: Size of that axis.
+        context: The same; None: the smallest with which the rows divide.
+        expert: Size of that axis.
         fsdp: The same; None: it is chosen later.
-        rows: That pass through the mesh at once; None: not known.
-        positions: Of a row; None: not known.
+        rows: Rows that pass through the mesh at once; None: unknown.
+        positions: Positions of a row; None: unknown.
 
     Raises:
-        ValueError: A size does not divide what it must; the message starts with the key at fault.
+        ValueError: A size does not divide evenly; the message starts with the key at fault.
     """
     context = context or _least_context(devices // tensor, slices, expert, rows, positions)
     if positions and positions % context:
@@ -53,14 +53,14 @@ def divide_slice(
 
 
 def rows_problem(rows: int, *, parts: int, devices: int, accumulation: int = 1, derived: str = "") -> str | None:
-    """What is wrong with a number of rows; None when they divide.
+    """An error message about a number of rows; None: they divide.
 
     Args:
-        rows: Of a global batch.
-        parts: Of the mesh over which rows are divided.
-        devices: Of all slices.
+        rows: Rows of a global batch.
+        parts: Parts of the mesh over which rows are divided.
+        devices: Devices of all slices.
         accumulation: Parts of a batch that pass through the mesh one after the other.
-        derived: Where the number comes from, if it was not given.
+        derived: The origin of the number if it was derived.
     """
     unit = accumulation * parts
     if rows % unit == 0:
@@ -74,7 +74,7 @@ def rows_problem(rows: int, *, parts: int, devices: int, accumulation: int = 1, 
 
 
 def _least_context(of_slice: int, slices: int, expert: int, rows: int | None, positions: int | None) -> int:
-    """1, or so many devices for each row that the rows divide over what is left."""
+    """1, or the fewest devices for each row with which the rows divide over the other axes; 1 if none works."""
     if rows is None or positions is None or rows >= of_slice * slices:
         return 1
     for context in range(2, of_slice // expert + 1):

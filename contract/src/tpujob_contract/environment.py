@@ -1,7 +1,7 @@
-"""The environment of a process, as the operator writes it and the trainer reads it.
+"""The environment variables of a process, as the operator writes them and the trainer reads them.
 
-All present: a process of a job. None: one process on its own. Some: an error, for a job that silently becomes
-many single-process jobs wastes days.
+All present: a process of a job. None: a single process without a job. Some: an error, because a job that silently
+becomes many single-process jobs wastes days.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ STARTUP_SECONDS = "TPUJOB_STARTUP_SECONDS"
 GRACE_SECONDS = "TPUJOB_GRACE_SECONDS"
 REPORT_PORT = "TPUJOB_REPORT_PORT"
 FRAMEWORK = "TPUJOB_FRAMEWORK"
-"""Whose names the launcher gives the process's place as well: see `launch.frameworks`."""
+"""The framework for which the launcher sets additional variables: see `tpujob_launcher.frameworks`."""
 CODE = "TPUJOB_CODE"
 """Folder of the job's own code (`spec.code`); the launcher puts it on PYTHONPATH."""
 CODE_SHA256 = "TPUJOB_CODE_SHA256"
-"""What that code is: the SHA-256 of its archive, or the commit of its repository."""
+"""Identifies that code: the SHA-256 of its archive, or the commit of its repository."""
 REQUIREMENTS = "TPUJOB_REQUIREMENTS"
 WHEELS = "TPUJOB_WHEELS"
-"""Packages that the launcher installs (`spec.packages`): a file with pins, a folder of wheels; relative to `CODE`."""
+"""Packages to install (`spec.packages`): a requirements file, a folder of wheels; relative to `CODE`."""
 IN_PLACE = "TPUJOB_IN_PLACE"
 """How often all programs may start again in their containers (`spec.inPlaceRestarts`)."""
 LAUNCHER_PORT = "TPUJOB_LAUNCHER_PORT"
-"""Of launcher 0, on the coordinator's host: the launchers of all processes meet there."""
+"""Port of launcher 0, on the coordinator's host: the launchers of all processes connect to it."""
 IN_PLACE_ATTEMPT = "TPUJOB_IN_PLACE_ATTEMPT"
-"""Which attempt in its container a program is in, from 0; the launcher sets it."""
+"""The number of a program's attempt in its container, from 0; the launcher sets it."""
 IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
 """Why the attempt before it ended, in one line; the launcher sets it."""
 IN_PLACE_ACCOUNT = "TPUJOB_IN_PLACE_ACCOUNT"
 """How all earlier attempts in these containers ended, as JSON for the report; the launcher sets it."""
 IN_PLACE_PORT = "TPUJOB_IN_PLACE_PORT"
-"""Where launcher 0 serves what it has counted of restarts in place; unset: nowhere."""
+"""Port on which launcher 0 serves its account of restarts in place; unset: it serves none."""
 POD = "TPUJOB_POD"
-"""Name of the pod, where Kubernetes replaces a pod that is lost."""
+"""Name of the pod, if Kubernetes replaces lost pods."""
 POD_FAILURES = "TPUJOB_POD_FAILURES"
 POD_DISRUPTIONS = "TPUJOB_POD_DISRUPTIONS"
-"""How many pods of this process were replaced before this one, as the Job controller counts them in two annotations."""
+"""How many earlier pods of this process were replaced, as the Job controller counts them in two annotations."""
 SILENCE_SECONDS = "TPUJOB_SILENCE_SECONDS"
-"""How long a program may print nothing (`spec.silenceSeconds`); unset: as long as it likes."""
+"""How long a program may print nothing (`spec.silenceSeconds`); unset: without limit."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -67,16 +67,16 @@ MEGASCALE_SLICE_ID = "MEGASCALE_SLICE_ID"
 MEGASCALE_PORT = "MEGASCALE_PORT"
 
 TERMINATION_LOG = "TPUJOB_TERMINATION_LOG"
-"""Where the launcher writes the termination message; unset: /dev/termination-log if it is there."""
+"""File for the launcher's termination message; unset: /dev/termination-log if it exists."""
 
 LAUNCHER_SOCKET = "TPUJOB_LAUNCHER_SOCKET"
-"""Where the start-up hook in a Python program reports to its launcher: see `tpujob_launcher.child.start_hook`."""
+"""Socket of the launcher for reports of the start-up hook in Python programs: `tpujob_launcher.child.start_hook`."""
 
 PEERS_SOCKET = "TPUJOB_PEERS_SOCKET"
-"""Where a program hears of the others from its launcher, and says how far it is: `tpujob_launcher.peers.program`."""
+"""Socket of the launcher for messages about the peers, and the program's progress: `tpujob_launcher.peers.program`."""
 
 DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' own default, for a process that belongs to no job."""
+"""Kubernetes' own default, for a process without a job."""
 
 RESERVED_PREFIXES = (
     PREFIX,
@@ -99,7 +99,7 @@ RESERVED_PREFIXES = (
     "TPU_SKIP_MDS_QUERY",
     "TPU_RUNTIME_METRICS_PORTS",
 )
-"""Variables that belong to the wiring: refused in the environment that a person gives."""
+"""Variables that the operator or the TPU runtime sets: refused in the environment that a user sets."""
 
 COMMON = (NAME, NAMESPACE, INCARNATION, ATTEMPT, CHIPS_PER_HOST, STARTUP_SECONDS, GRACE_SECONDS)
 DISTRIBUTED = (*COMMON, SLICE, HOST, HOSTS_PER_SLICE, SLICES, COORDINATOR)
@@ -130,7 +130,7 @@ OPTIONAL = (
 
 
 class ContractError(ValueError):
-    """The environment is neither that of a job's process nor free of it."""
+    """The environment is not that of a job's process, but has some of its variables."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,11 @@ class _Process:
     """Name of the TpuTrainingJob."""
     namespace: str
     incarnation: int
-    """Which JobSet of this job, from 1."""
+    """The number of the job's JobSet, from 1."""
     attempt: int
     """JobSet's restart attempt, from 0. Unchanged by suspend and resume."""
     chips_per_host: int
-    """TPU chips of this host; for `cpu:` accelerators, CPU devices. 0: as many as there are."""
+    """TPU chips of this host; for `cpu:` accelerators, CPU devices. 0: all that exist."""
     startup_seconds: int
     """How long to wait for the other processes at start."""
     grace_seconds: int
@@ -156,21 +156,21 @@ class _Process:
     in_place: int
     """How often all programs may start again in their containers; 0: never."""
     in_place_attempt: int
-    """Which attempt in its container this is, from 0."""
+    """The number of the attempt in its container, from 0."""
     in_place_cause: str
     """Why the attempt before it ended, in one line; empty in the first."""
     in_place_account: str
-    """How all before it ended: `in_place.Account` as JSON; empty in the first."""
+    """How all attempts before it ended: `in_place.Account` as JSON; empty in the first."""
     in_place_port: int
-    """Where launcher 0 serves this account; 0: nowhere."""
+    """Port on which launcher 0 serves this account; 0: it does not."""
     launcher_port: int
-    """Of launcher 0."""
+    """Port of launcher 0."""
     pod: str
-    """Its name, where a pod that is lost is replaced; else empty."""
+    """Name of the pod if lost pods are replaced; otherwise empty."""
     pods_before: Optional[int]
-    """How many pods this process had before; None: a pod that is lost is not replaced."""
+    """How many pods this process had before; None: lost pods are not replaced."""
     silence_seconds: Optional[int]
-    """How long a program may print nothing; None: as long as it likes."""
+    """How long a program may print nothing; None: without limit."""
 
     @property
     def owner(self) -> str:
@@ -180,7 +180,7 @@ class _Process:
 
 @dataclass(frozen=True)
 class LocalProcess(_Process):
-    """A process on its own, which belongs to no job; only the optional variables say something to it."""
+    """A single process without a job; only the optional variables apply to it."""
 
 
 @dataclass(frozen=True)
@@ -209,24 +209,24 @@ class DistributedProcess(_Process):
 
 @dataclass(frozen=True)
 class IndependentWorker(_Process):
-    """One of several single-host workers that never talk to each other."""
+    """One of several single-host workers that do not communicate."""
 
     worker: int
-    """Counted from 0; not below `workers` in one that was added to a running job."""
+    """Its number, from 0; a worker that was added to a running job has `workers` or more."""
     workers: int
-    """That the job had at its start."""
+    """How many workers the job had at its start."""
 
 
 Process = Union[DistributedProcess, IndependentWorker, LocalProcess]
 
 
 def read_environment(environ: Mapping[str, str]) -> Process:
-    """The process that this environment describes; one on its own when it says nothing about a job.
+    """The process that this environment describes; a `LocalProcess` if there is no variable of a job.
 
     Raises:
-        ContractError: some variables are there and others are not, or a value makes no sense; each is named.
+        ContractError: Only some variables are set, or a value is invalid; the message names each.
     """
-    # Optional ones may be set by hand for a process on its own (a port, a place for the termination message).
+    # Users may set optional ones for a process without a job (a port, the file of the termination message).
     present = {k for k in environ if k.startswith(PREFIX) and k not in OPTIONAL}
     optional = {
         "checkpoint_dir": environ.get(CHECKPOINT_DIR) or None,
@@ -283,7 +283,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
 def _pods_before(environ: Mapping[str, str]) -> Optional[int]:
     if not environ.get(POD_FAILURES):
         return None
-    # An annotation that is not there is an empty value.
+    # An absent annotation becomes an empty value.
     return sum(_integer(environ, name, 0) for name in (POD_FAILURES, POD_DISRUPTIONS) if environ.get(name))
 
 

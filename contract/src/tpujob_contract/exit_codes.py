@@ -1,4 +1,4 @@
-"""Exit codes of a job's processes; the operator's policies are written in them."""
+"""Exit codes of a job's processes, on which the operator's policies are based."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a process ended, for programs that decide what happens next. One row each: number, words, whether final.
+    """How a process ended, for programs that decide what happens next. Each row: number, meaning, whether it is fatal.
 
-    What happens next and what to do is in `tpujob_resource.messages.remedies`, which has a row for each too.
+    What happens next and what to do is in `tpujob_resource.messages.remedies`, which also has a row for each code.
     """
 
     meaning: str
@@ -27,42 +27,42 @@ class ExitCode(IntEnum):
     TPU_HELD = (69, "another process holds the TPU", False)
     """Another live process holds the TPU; the launcher names it.
 
-    Not 78, for a retry may find it free; not 75, for on a machine with a stray process that would go round for ever: it
-    is charged. The number is EX_UNAVAILABLE of sysexits.h.
+    Not 78, because a retry may find the TPU free. Not 75, because on a machine with a stray process retries would never
+    end: this code counts as a failure. The number is EX_UNAVAILABLE of sysexits.h.
     """
     STOPPED = (75, "asked to stop; state saved", False)
-    """Asked to stop; what could be saved is saved. Restarted without charge."""
+    """Asked to stop; as much state as possible is saved. The restart does not count against the limit."""
     DIVERGED = (76, "diverged: non-finite loss", True)
     """The loss or the gradient stopped being finite. Never retried."""
     NOT_FOUND = (77, "no permission or not found", True)
-    """No permission, or not there: bucket, data set, tokenizer, token. Never retried."""
+    """No permission for, or no such bucket, data set, tokenizer or token. Never retried."""
     CONFIGURATION = (78, "configuration wrong", True)
     """The configuration is wrong. Never retried."""
     STALLED = (79, "stalled: no step for the limit", False)
-    """No step within the limit; all stacks were dumped. Charged as a crash."""
+    """No step within the limit; all stacks were dumped. Counted as a crash."""
     PEERS_MISSING = (80, "peers missing at start", False)
     """Not every process arrived at start; each missing one is named."""
     NO_ATTEMPT_LEFT = (81, "no further attempt in these containers", False)
-    """A program ended with a code by which Kubernetes would replace its pod alone. The launcher says which code."""
+    """A program ended with a code after which Kubernetes would replace only its pod. The launcher reports that code."""
 
 
 KILLED = 137
-"""What Kubernetes and shells report for SIGKILL (128 + 9): out of memory, or the grace period was over."""
+"""The code that Kubernetes and shells report for SIGKILL (128 + 9): out of memory, or the grace period was over."""
 
 KILLED_FROM_OUTSIDE = (137, 139, 135, 143, 130)
 """Death by SIGKILL, SIGSEGV, SIGBUS, SIGTERM and SIGINT, as a shell counts: a program does not choose these."""
 KILLED_FIRST_SECONDS = 2.0
-"""By which such a death goes before the errors of peers: they follow from it, and a busy machine sees them before."""
+"""How much later than the errors of its peers such a death may be seen and still be their cause, on a busy machine."""
 
 REPLACED = (ExitCode.STOPPED, 143, KILLED)
-"""Codes of a container that was asked to stop or was killed: where pods are replaced, its pod alone is."""
+"""Codes of a container that was asked to stop or was killed: if lost pods are replaced, only its pod is."""
 
 FATAL = tuple(code for code in ExitCode if code.is_fatal)
 """Codes after which another try would end the same way."""
 
 
 def of_replaced_pod(code: int, *, was_asked: bool) -> int:
-    """The code of a container by which Kubernetes knows whether its pod alone is to be replaced.
+    """The exit code of a container, from which Kubernetes decides whether to replace only its pod.
 
     Args:
         code: Of the program.
@@ -74,7 +74,7 @@ def of_replaced_pod(code: int, *, was_asked: bool) -> int:
 
 
 def describe(code: int) -> str:
-    """What an exit code says, in words; signals by name, as in "137, killed by SIGKILL"."""
+    """An exit code with its meaning; signals by name, as in "137, killed by SIGKILL"."""
     import signal
 
     known = {int(each): each.meaning for each in ExitCode}

@@ -1,4 +1,4 @@
-"""The name under which an init container writes the launcher: `python -m tpujob_contract.launch_archive FILE`."""
+"""Entry point of the init container that writes the launcher: `python -m tpujob_contract.launch_archive FILE`."""
 
 import runpy
 

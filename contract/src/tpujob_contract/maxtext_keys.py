@@ -1,4 +1,4 @@
-"""Keys of MaxText's configuration, as a command line or an environment says them.
+"""Keys of MaxText's configuration, as a command line or an environment sets them.
 
 AI-Hypercomputer/maxtext:src/maxtext/configs/pyconfig.py: `KEY=VALUE` among the arguments, or a variable M_KEY.
 """
@@ -14,11 +14,11 @@ def variable(key: str) -> str:
 
 
 def setting(key: str, environ: Mapping[str, Optional[str]], command: Sequence[str]) -> Optional[str]:
-    """What a key is set to, by the command line before the environment; None: by neither.
+    """The value of a key in the command line, or else in the environment; None: it is in neither.
 
     Args:
-        key: Of the configuration.
-        environ: Of the program.
+        key: Key of the configuration.
+        environ: The program's environment.
         command: Program and arguments.
     """
     for argument in command:

@@ -1,6 +1,6 @@
-"""A profile of a training process: the request, and where its files are.
+"""A profile of a training process: the request for it, and the location of its files.
 
-`python -m tpujob_contract.profiling` asks for one from within the container.
+`python -m tpujob_contract.profiling` requests one inside the container.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from typing import Any, Dict, List, Literal, Optional, TypedDict
 
 PATH = "/profile"
 FOLDER = "profiles"
-"""Of the checkpoint directory; a log directory for XProf and TensorBoard."""
+"""Folder of the checkpoint directory; a log directory for XProf and TensorBoard."""
 MOST_STEPS = 100
 RUN_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-"""What a profile may be called."""
+"""Pattern of the name of a profile."""
 
 State = Literal["idle", "waiting", "tracing", "writing", "done", "failed"]
 Message = Dict[str, Any]
-"""A `Profile`, an `error`, or a part of a file: its `name` and `data` in base64."""
+"""A `Profile`, an `error`, or a part of a file: its `name`, and `data` in base64."""
 
 
 class Profile(TypedDict):
-    """How far a profile is."""
+    """The state of a profile."""
 
     state: State
     run: Optional[str]
     """Its name."""
     steps: Optional[List[int]]
-    """First and last one that is traced."""
+    """The first and the last traced step."""
     folder: Optional[str]
-    """Where the files were saved; None without a checkpoint directory, and where that failed."""
+    """The folder where the files were saved; None: there is no checkpoint directory, or saving failed."""
     files: Dict[str, str]
-    """Name below the folder, and the path of a copy on the machine of the process."""
+    """By name in the folder: the path of a copy on the machine of the process."""
     message: Optional[str]
     """Why it failed."""
 

@@ -1,6 +1,6 @@
-"""Addresses of storage: which kinds there are, what an address consists of, and how it is printed without secrets.
+"""Addresses of storage: the kinds of storage, the parts of an address, and how to print it without secrets.
 
-A further kind of bucket is a row of `BACKENDS` and the package that opens it.
+To add a kind of bucket, add a row to `BACKENDS` and the package that opens it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Any, Iterator, Mapping, Tuple
 
 BUCKET_NAME = r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
-"""A bucket of Cloud Storage, as a pattern: cloud.google.com/storage/docs/buckets#naming."""
+"""Pattern of the name of a Cloud Storage bucket: cloud.google.com/storage/docs/buckets#naming."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,17 +18,17 @@ class Backend:
     """A kind of storage."""
 
     scheme: str
-    """What stands before `://`."""
+    """The part before `://`."""
     name: str
-    """What people call it."""
+    """Its name in messages."""
     has_buckets: bool = True
     """The first part of an address is a bucket or a container, not a host."""
     holds_checkpoints: bool = False
-    """TensorStore writes arrays there, and the trainer has conditional writes for it."""
+    """TensorStore can write arrays there, and the trainer has conditional writes for it."""
     has_queries: bool = False
-    """What follows a question mark is a query; elsewhere it is part of a pattern."""
+    """The part after a question mark is a query; with other kinds it is part of a pattern."""
     extra: str = ""
-    """The extra of `tpujob-trainer` with the package that opens it; empty: the trainer itself has it."""
+    """The extra of `tpujob-trainer` that installs the package for it; empty: the trainer itself includes it."""
 
 
 _ROWS = (
@@ -40,12 +40,12 @@ _ROWS = (
     Backend("file", "a mounted file system", has_buckets=False, holds_checkpoints=True),
 )
 BACKENDS: Mapping[str, Backend] = {backend.scheme: backend for backend in _ROWS}
-"""By scheme. Data is read from others, too, where their fsspec package is installed."""
+"""By scheme. Data is read from other kinds, too, if their fsspec package is installed."""
 
 CHECKPOINT_BUCKET = "|".join(row.scheme for row in _ROWS if row.has_buckets and row.holds_checkpoints)
-"""The schemes of buckets that hold checkpoints and archives of code, as a pattern."""
+"""Pattern of the schemes of buckets that hold checkpoints and archives of code."""
 CUT = "…"
-"""Stands where a secret was."""
+"""Replaces a secret."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _IN_TEXT = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s\"'<>`\\]+)")
@@ -56,16 +56,16 @@ _KEY_AND_VALUE = re.compile(r"\?[^/=\s]+=")
 
 @dataclasses.dataclass(frozen=True)
 class StorageAddress:
-    """An address in its parts. As text it has no secrets."""
+    """The parts of an address. `str` of it has no secrets."""
 
     scheme: str
     """Empty for a path."""
     bucket: str
     """The bucket, container or host; empty for a path."""
     path: str
-    """What follows the bucket and its slash; of a path, all."""
+    """The part after the bucket and its slash; for a path, all of it."""
     query: str = dataclasses.field(default="", repr=False)
-    """With its question mark; empty where there is none. It may be a signature: never keep or print it."""
+    """With its question mark; empty if there is none. It may be a signature: never store or print it."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.path}" if self.scheme else self.path
@@ -75,7 +75,7 @@ def parse(address: str) -> StorageAddress:
     """The parts of an address or path.
 
     Raises:
-        ValueError: it holds a user or a password.
+        ValueError: The address contains a user or a password.
     """
     scheme = scheme_of(address)
     if not scheme:
@@ -91,25 +91,25 @@ def parse(address: str) -> StorageAddress:
 
 
 def scheme_of(address: str) -> str:
-    """`gs` of `gs://bucket/path`, in small letters; empty for a path."""
+    """The scheme in lower case, such as `gs` for `gs://bucket/path`; empty for a path."""
     found = _SCHEME.match(address)
     return found[1].lower() if found else ""
 
 
 def is_path(address: str) -> bool:
-    """Whether it is a path on a mounted file system, without a scheme."""
+    """Whether an address is a path on a mounted file system, without a scheme."""
     return "://" not in address
 
 
 def is_bucket(address: str, scheme: str = "gs") -> bool:
-    """Whether it is an address in a bucket of this kind; Google Cloud Storage if none is named."""
+    """Whether an address is in a bucket of this kind, by default of Google Cloud Storage."""
     return scheme_of(address) == scheme and BACKENDS[scheme].has_buckets
 
 
 def credentials_problem(address: str) -> str:
-    """What is wrong with an address that holds a user or a password; empty if it holds none.
+    """An error message about an address that contains a user or a password; empty if it contains none.
 
-    The sentence does not repeat them.
+    The message does not repeat them.
     """
     scheme = scheme_of(address)
     if not scheme or not _USER.match(address[len(scheme) + 3 :]):
@@ -121,7 +121,7 @@ def credentials_problem(address: str) -> str:
 
 
 def credentials_problems(block: Any, field: str = "") -> Iterator[str]:
-    """A sentence for each address with a user or a password in a block of settings, led by the field's path."""
+    """An error message for each address with a user or a password in a block of settings; it starts with the path."""
     if isinstance(block, str):
         problem = credentials_problem(block)
         if problem:
@@ -135,12 +135,12 @@ def credentials_problems(block: Any, field: str = "") -> Iterator[str]:
 
 
 def redacted(text: str) -> str:
-    """A text, such as a message or a line of a log, in which no address has a user, a password or a query."""
+    """The text, such as a message or a log line, with users, passwords and queries of addresses removed."""
     return _IN_TEXT.sub(_redact, text) if "://" in text else text
 
 
 def redacted_values(value: Any) -> Any:
-    """Settings as JSON values, with each text `redacted`."""
+    """Settings as JSON values, with each string `redacted`."""
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
@@ -161,7 +161,7 @@ def without_query(address: str) -> Tuple[str, str]:
 
 
 def _has_query(scheme: str, rest: str) -> bool:
-    """Whether a question mark starts a query: in an address of the web, or with a key and a value behind it."""
+    """Whether a question mark starts a query: in a web address, or if a key and a value follow it."""
     backend = BACKENDS.get(scheme.lower())
     return (backend is not None and backend.has_queries) or _KEY_AND_VALUE.search(rest) is not None
 

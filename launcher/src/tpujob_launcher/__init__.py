@@ -1,5 +1,5 @@
-"""Process 1 of every container: gives a command its place in the job, and Kubernetes a true account of its end.
+"""Process 1 of every container: lets a command join the job, and reports to Kubernetes how it ended.
 
-Standard library and `tpujob_contract` only, and every Python from 3.9 on: it runs inside other people's images.
+Only the standard library and `tpujob_contract`, and Python 3.9 or newer: the launcher runs inside users' images.
 `git` is the exception: it runs in the operator's image, and needs the extra `git`.
 """

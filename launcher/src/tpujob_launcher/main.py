@@ -1,16 +1,16 @@
 """Process 1 of every container: `python -m tpujob_contract.launch -- COMMAND [ARGUMENT...]`.
 
-Gives any program its place in the job (JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID), and gives
-Kubernetes a true account of its end. Exit codes:
+Sets the variables with which any program joins the job (JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID),
+and reports to Kubernetes how the program ended. Exit codes:
 
-- 75 when the program, or that of another process of the job, got a stop signal and it returned 0: it did not finish,
-  and Kubernetes would count the index as done and let its peers wait for ever. A program that the signal itself ended
-  keeps 128 + n (143, 130): it saved nothing, and the operator looks for the cause.
-- 78 when the environment or the command is wrong, a command not found included (a shell says 127): a retry would end
-  the same way, and every code but 76 to 78 is retried.
-- 69 when another process holds the TPU.
-- Otherwise the program's own, and 128 + n for death by signal n. A Python program that an uncaught exception or
-  `sys.exit(N)` has ended, and that others wait for, is killed if its exit handlers do not return; its code is 1 or N.
+- 75 if the program returned 0 after it, or the program of another process of the job, got a stop signal: it did not
+  finish, but Kubernetes would count the index as done while its peers wait forever. A program that the signal itself
+  ended keeps 128 + n (143, 130): it saved nothing, and the operator looks for the cause.
+- 78 if the environment or the command is wrong, or the command is not found (127 in a shell): a retry would end the
+  same way, and every code except 76 to 78 is retried.
+- 69 if another process holds the TPU.
+- Otherwise the program's own code, or 128 + n for death by signal n. A Python program that ended with an uncaught
+  exception or `sys.exit(N)` while peers wait for it is killed if its exit handlers do not return; its code is 1 or N.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """The exit code, after the command on this process's own command line has ended."""
+    """Runs the command on this process's own command line, and returns the exit code."""
     logging.basicConfig(format="tpujob launch: %(message)s", level=logging.INFO, stream=sys.stderr)
     return launch(sys.argv[1:], os.environ, ends_process=True)
 
@@ -67,8 +67,8 @@ def launch(
     Args:
         arguments: `--`, the program, its arguments.
         environ: The environment of this process.
-        tpu: Where to look for a TPU and its user.
-        ends_process: Whether this process ends with that code; a later stop signal must not change it.
+        tpu: Where to look for a TPU and its holder.
+        ends_process: Whether this process ends with that code, which a later stop signal must not change.
     """
     message = TerminationMessage(environ)
     with SignalQueue(ends_process=ends_process) as signals, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
@@ -102,7 +102,7 @@ def launch(
 
 @contextmanager
 def _meet(environ: Mapping[str, str], process: Process, scratch: Path) -> Iterator[Optional[Peers]]:
-    """The other launchers, if there are any."""
+    """The connection to the other launchers; None: there are none."""
     peers = meet(process, scratch)
     if peers is not None:
         peers.is_of_trainer = CONFIG in environ
@@ -120,7 +120,7 @@ def _meet(environ: Mapping[str, str], process: Process, scratch: Path) -> Iterat
 
 
 def _container_code(exit_code: int, result: ExitResult, peers: Optional[Peers]) -> int:
-    """The exit code of the container: where Kubernetes replaces single pods, it decides what happens to this one."""
+    """The exit code of the container: if Kubernetes replaces single pods, it decides whether this one is replaced."""
     if peers is None or not peers.replaces_pods:
         return exit_code
     return of_replaced_pod(exit_code, was_asked=result.stop_signal is not None or peers.was_stopped)
@@ -142,7 +142,7 @@ def _process(environ: Mapping[str, str]) -> Process:
 
 
 def _with_code(environ: Mapping[str, str], scratch: Path, command: Sequence[str]) -> Mapping[str, str]:
-    """The environment, with the job's own code on PYTHONPATH if it has some, which is logged."""
+    """The environment with the job's own code, if any, on PYTHONPATH; logs what was added."""
     try:
         variables, lines = code_variables(environ, scratch, command)
     except CodeRefused as refused:

@@ -1,8 +1,8 @@
 """The operator's process: assembles the parts, and ends on a signal.
 
-One loop reconciles, lists, asks for reports and serves; kopf has a thread. A defect in one of the parts ends the
-process with an error: all state is in the cluster, a start takes about a second, and a process that has lost a part
-should not look alive.
+One event loop reconciles, lists, polls reports and answers HTTP requests; kopf has a thread. A defect in one of the
+parts ends the process with an error: all state is in the cluster, a start takes about a second, and a process that has
+lost a part should not look alive.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def run(settings: Settings) -> None:
         asyncio.TaskGroup() as tasks,
     ):
         staleness, evidence, jobs = WatchStaleness(), TerminationCache(), JobGauges(lambda: storage.may_write())
-        # They tell the queue of what they see, and it asks them: so they find it by name.
+        # The queue and these parts refer to each other: the lambdas look up `queue` when they are called.
         reports = ReportPoller(session, news=lambda key: queue.add(key))
         cache = Cache(evidence, lambda key: queue.add(key))
         storage.written = cache.note_written
@@ -70,7 +70,7 @@ async def run(settings: Settings) -> None:
         gatherer.is_current = watches.is_current
 
         def elected() -> None:
-            # A job that has just been created does not wait for a pass over thousands that are as they should be.
+            # A job that has just been created must not wait for the reconciles of thousands that need no change.
             for key in cache.jobs.unseen_first():
                 queue.add(key)
             resync.soon()
@@ -97,7 +97,7 @@ async def run(settings: Settings) -> None:
 
 
 def overview_of(settings: Settings, jobs: JobGauges, *, leads: bool) -> Overview:
-    """What the page for people shows now."""
+    """The current content of the HTML page."""
     identity = settings.identity or socket.gethostname()
     return Overview(identity=identity, leads=leads, namespaces=settings.watch_namespaces, jobs=jobs.facts)
 
@@ -111,13 +111,13 @@ def set_up_logging(level: str) -> None:
         handler.addFilter(lambda record: not record.name.startswith("kopf") or without_traceback(record))
     logging.basicConfig(level=level, handlers=[handler])
     if level != "DEBUG":
-        # A line for every event of every job, and a warning at each start that it is not in the main thread.
+        # Kopf logs every event of every job, and warns at each start that it is not in the main thread.
         logging.getLogger("kopf").setLevel(logging.WARNING)
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
 
 
 def main() -> None:
-    """The command `tpujob-operator`: settings from the environment; exits with 2 when they cannot work."""
+    """The command `tpujob-operator`: settings from the environment; exits with 2 if they are invalid."""
     try:
         settings = Settings.from_environ(os.environ)
     except InvalidSetting as error:

@@ -1,1 +1,1 @@
-"""A `TpuTrainingJob` as a value: models, rules, messages, accelerators, JobSet and CRD. No client, no clock."""
+"""The resource `TpuTrainingJob`: models, rules, messages, accelerators, JobSet and CRD. No client, no clock."""

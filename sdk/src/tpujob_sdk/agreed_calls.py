@@ -1,8 +1,9 @@
-"""Calls that all processes make alike: one that only some of them make is named at once, with its file and line.
+"""Checks that all processes make the same calls: a call that only some make is reported with its file and line.
 
 A process that saves alone would wait for the others until the watchdog ends the run. So each such call is announced
-before it waits for anything. Every other process compares it with its own call of the same number, and with how far its
-loop has come since: one that has gone on without the call reports it, and the caller ends with both places.
+before it waits for anything. Every other process compares it with its own call of the same number and with the progress
+of its loop: a process that has continued without the call reports that, and the caller ends with an error that has both
+places.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from tpujob_trainer.errors import ConfigurationError, TrainerError
 logger = logging.getLogger(__name__)
 
 ARRIVAL_SECONDS = 3600.0
-"""For the slowest process to make a call; the watchdog and the heartbeat find most of what hangs before."""
+"""Limit for the slowest process to make a call; the watchdog and the heartbeat detect most hangs earlier."""
 POLL_SECONDS = 1.0
-"""How often a process looks for calls of the others, and a caller that waits for objections."""
+"""Interval at which a process polls for calls of the others, and a waiting caller for objections."""
 LATE_SECONDS = 15.0
-"""After so long a process says that another one waits for its call."""
+"""Time after which a process logs that another one waits for its call."""
 _WRONG = "calls/wrong"
 _SDK = str(Path(__file__).parent)
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call, and how far the loop of its process had come."""
+    """A call, and the progress of its process's loop at that time."""
 
     name: str
     """As the user wrote it: "checkpoints.save(5)"."""
     where: str
     """File and line."""
     step: int | None
-    """That it is about; None: no step."""
+    """The step that the call is about; None: no step."""
     looks: int
-    """Calls of `Job.stop_requested` before it."""
+    """Earlier calls of `Job.stop_requested`."""
     batches: int
-    """Batches that the main thread took before it."""
+    """Batches that the main thread took earlier."""
     reported: int | None
-    """Step of the last `Job.report` before it."""
+    """Step of the last `Job.report`; None: no report yet."""
 
 
 class AgreedCalls:
@@ -65,14 +66,14 @@ class AgreedCalls:
             threading.Thread(target=self._listen, name="agreed-calls", daemon=True).start()
 
     def looked(self) -> None:
-        """The loop has asked whether to stop."""
+        """Records that the loop asked whether to stop."""
         with self._changed:
             self._looks += 1
             self._last = f"job.stop_requested() at {_users_line()}"
             self._changed.notify_all()
 
     def took_batch(self) -> None:
-        """The loop takes a batch; those of other threads are not counted, since they may run ahead."""
+        """Records that the loop takes a batch; batches of other threads are not counted, as these may run ahead."""
         if threading.current_thread() is threading.main_thread():
             with self._changed:
                 self._batches += 1
@@ -80,7 +81,7 @@ class AgreedCalls:
                 self._changed.notify_all()
 
     def reported(self, step: int) -> None:
-        """The loop has reported a step."""
+        """Records that the loop reported a step."""
         with self._changed:
             self._reported = step
             self._last = f"job.report(step={step}) at {_users_line()}"
@@ -91,11 +92,11 @@ class AgreedCalls:
 
         Args:
             name: As the user wrote it.
-            step: That it is about.
+            step: The step that the call is about.
 
         Raises:
-            ConfigurationError: another process makes another call in its place, or has gone on without it.
-            CoordinationError: a process did not come.
+            ConfigurationError: another process makes a different call instead, or has continued without it.
+            CoordinationError: a process did not make the call in time.
         """
         if self._talk.num_processes == 1:
             return
@@ -129,7 +130,7 @@ class AgreedCalls:
             raise failed[0]
 
     def _listen(self) -> None:
-        """Compares each call that another process announces with this process's own."""
+        """Compares each announced call of another process with the call of this process."""
         number = 1
         try:
             while True:
@@ -146,7 +147,7 @@ class AgreedCalls:
             logger.debug("The calls of the other processes are not known any more: %s", error)
 
     def _judge(self, number: int, said: dict[str, Any]) -> str | None:
-        """Why this process does not make the call; None once it makes it."""
+        """Waits, and returns why this process does not make the call; None: it makes it."""
         caller, asked = said.pop("process"), Call(**said)
         others = f"process {caller} calls {asked.name} at {asked.where}"
         with self._changed:
@@ -169,7 +170,7 @@ class AgreedCalls:
         return f"{others}, and {does}; every process makes this call, at the same step: take it out of the condition"
 
     def _is_beyond(self, asked: Call) -> bool:
-        """Whether the loop of this process has gone on to where the call comes before, on all processes."""
+        """Whether the loop of this process is past the point at which all processes have to make the call."""
         if self._looks > asked.looks or self._batches > asked.batches:
             return True
         if self._reported is None or asked.reported is None:

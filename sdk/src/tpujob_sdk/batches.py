@@ -1,4 +1,4 @@
-"""What lanes and samples have in common: a position over all lanes that goes into the checkpoint."""
+"""The base class of lanes and samples: batches with a position over all lanes that is stored in the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpujob_trainer.train.batches import Assembler, Position
 
 @dataclass(frozen=True, kw_only=True)
 class BatchesConfig:
-    """What batches depend on."""
+    """The inputs that determine the batches."""
 
     data: data.DataConfig
     batch_size: int
@@ -28,24 +28,24 @@ class BatchesConfig:
 
 
 class Loader(Protocol):
-    """Reads ahead in threads of its own."""
+    """Reads ahead in its own threads."""
 
     @property
     def state(self) -> np.ndarray:
-        """The position after the last batch taken, of this process's lanes."""
+        """The position of this process's lanes after the last batch taken."""
 
     def close(self) -> None:
         """Ends the threads."""
 
 
 class Batches[B, L: Loader](Iterator[B], ABC):
-    """Endless batches B, each read by a loader L of the processes whose devices hold its rows."""
+    """An endless iterator of batches B; a loader L reads the rows that this process's devices hold."""
 
     def __init__(self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, session: Session) -> None:
-        """Makes, or reads, the list of what there is to read; reads nothing else yet.
+        """Makes the list of the data, or reads the stored one; reads no data yet.
 
         Raises:
-            ConfigurationError: there is no such data, or it is not what the checkpoints were made from.
+            ConfigurationError: there is no such data, or it differs from that of the checkpoints.
         """
         self.mesh = mesh
         self.tokenizer = data.load_tokenizer(config.data)
@@ -57,11 +57,11 @@ class Batches[B, L: Loader](Iterator[B], ABC):
 
     @property
     def described(self) -> Mapping[str, str | int]:
-        """All that the batches depend on; compared when a run goes on."""
+        """Everything that determines the batches; compared when a run is resumed."""
         return self._dataset.described
 
     def state(self) -> Position:
-        """The position after the last batch taken, of all lanes. All processes call it alike."""
+        """The position of all lanes after the last batch taken. All processes must call this."""
         return self._assembler.position(self._reading().state)
 
     def abstract_state(self) -> jax.ShapeDtypeStruct:
@@ -70,10 +70,10 @@ class Batches[B, L: Loader](Iterator[B], ABC):
         return jax.ShapeDtypeStruct(shape, np.int32, sharding=NamedSharding(self.mesh, PartitionSpec()))
 
     def restore(self, position: jax.Array | np.ndarray) -> None:
-        """Goes on after the batches of a position, int32 [lanes, columns].
+        """Continues after the batches of a position, int32 [lanes, columns].
 
         Raises:
-            ConfigurationError: it is not one of this data.
+            ConfigurationError: the position is not of this data.
         """
         self.close()
         self._loader = self._load(np.asarray(position))
@@ -91,4 +91,4 @@ class Batches[B, L: Loader](Iterator[B], ABC):
 
     @abstractmethod
     def _load(self, state: np.ndarray | None) -> L:
-        """Starts to read at a position of all lanes, at the beginning for None."""
+        """Starts to read at a position of all lanes; None: at the beginning."""

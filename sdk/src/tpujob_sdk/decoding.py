@@ -1,4 +1,4 @@
-"""Samples that are decoded in processes beside the loop, some batches ahead; the position is that of what was taken."""
+"""Decodes samples in worker processes, some batches ahead; the position is that of the batches taken."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.errors import ConfigurationError
 
 BATCHES_AHEAD = 2
-"""Submitted beside the one that is taken next."""
+"""Batches submitted in addition to the next one."""
 
 
 def _end_with(pid: int) -> None:
-    """Ends this process when another is gone: the processes of a pool, and their server, would wait for ever."""
+    """Ends this process when another one ends: a pool's processes and their server would wait forever otherwise."""
     if hasattr(os, "pidfd_open"):
         loop = os.pidfd_open(pid)
         threading.Thread(target=lambda: select.select([loop], [], []) and os._exit(1), daemon=True).start()
 
 
 class Source(Protocol):
-    """Reads samples; its position is that after the last batch."""
+    """Reads batches of samples, and knows its position."""
 
     @property
     def state(self) -> np.ndarray:
@@ -44,14 +44,14 @@ class Source(Protocol):
 
 
 def require_importable(function: Callable[[Sample], Any]) -> None:
-    """Returns if other processes can import a function.
+    """Checks that other processes can import a function.
 
     Raises:
-        ConfigurationError: they cannot: it is a lambda, or was made inside another function.
+        ConfigurationError: they cannot, as with a lambda or a function defined inside another function.
     """
     try:
         ForkingPickler.dumps(function)
-    except Exception as error:  # Whatever an object's own __reduce__ raises.
+    except Exception as error:  # An object's own __reduce__ may raise anything.
         name = getattr(function, "__qualname__", repr(function))
         raise ConfigurationError(
             f"samples.map: {name} cannot be sent to another process ({error}); define it at the top of a module"
@@ -59,23 +59,23 @@ def require_importable(function: Callable[[Sample], Any]) -> None:
 
 
 class Decoding[T](Iterator[list[T]]):
-    """The results of a function for the samples of a source; close it to end processes and source."""
+    """The results of a function for the samples of a source; `close` ends the processes and closes the source."""
 
     def __init__(
         self, source: Source, function: Callable[[Sample], T], *, workers: int, ahead: int = BATCHES_AHEAD
     ) -> None:
-        """Starts the processes with the first batch.
+        """The processes start with the first batch.
 
         Args:
-            source: Of the samples; closed with this.
-            function: Decodes one sample; importable by other processes.
-            workers: Processes.
-            ahead: Batches that are decoded before they are asked for.
+            source: Of the samples; `close` closes it, too.
+            function: Decodes one sample; other processes must be able to import it.
+            workers: Number of processes.
+            ahead: Batches that are decoded before they are requested.
         """
         self._source = source
         self._function = function
         self._ahead = ahead
-        # Not by a fork of this process: JAX has threads here, and what they hold would be held for ever there.
+        # Not a fork of this process: it has threads of JAX, and locks that they hold would stay locked in a child.
         context = multiprocessing.get_context("forkserver")
         self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),))
         self._pending: collections.deque[tuple[list[tuple[Sample, Future[T]]], np.ndarray]] = collections.deque()
@@ -83,14 +83,14 @@ class Decoding[T](Iterator[list[T]]):
 
     @property
     def state(self) -> np.ndarray:
-        """The position after the last batch taken; what was decoded ahead of it is decoded again after a restart."""
+        """The position after the last batch taken; batches decoded ahead are decoded again after a restart."""
         return self._state
 
     def __next__(self) -> list[T]:
         """The results of the next batch, in the order of its samples.
 
         Raises:
-            Exception: as the function raised it, with the key of the sample.
+            Exception: the function's own, with the key of the sample as a note.
         """
         while len(self._pending) <= self._ahead:
             samples = next(self._source)
@@ -101,7 +101,7 @@ class Decoding[T](Iterator[list[T]]):
         return results
 
     def close(self) -> None:
-        """Ends processes and source; what was decoded ahead is dropped."""
+        """Ends the processes and closes the source; batches decoded ahead are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._pending.clear()
         self._source.close()

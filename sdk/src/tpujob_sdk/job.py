@@ -1,4 +1,4 @@
-"""A process of a job, as a training loop sees it."""
+"""The interface of a training loop to its job."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from tpujob_trainer.telemetry.trackers import Trackers
 logger = logging.getLogger(__name__)
 
 AXIS = "data"
-"""Axis of the mesh that a loop gets unless it brings its own."""
+"""Axis of the default mesh, for a loop without its own."""
 
 SPLIT, TRACKERS = "job.split", "job.trackers"
 TRACKERS_SECONDS = 30.0
-"""For what trackers have not taken yet, at the end of the loop."""
+"""Time for trackers to send what is left at the end of the loop."""
 
 OnReport = Callable[[int, Mapping[str, float]], None]
-"""Called on process 0 with the step and what was reported."""
+"""Called on process 0 with the step and the reported values."""
 
 
 class Job:
-    """What `run` gives to the loop. Methods are for the main thread."""
+    """The argument of the loop that `run` calls. Call its methods in the main thread only."""
 
     def __init__(self, session: Session, place: Place, options: Options) -> None:
-        """Made by `run`, once all processes are there."""
+        """`run` makes the object once all processes have started."""
         self.place = place
         self.was_stopped = False
         """Whether `stop_requested` has returned True."""
@@ -71,25 +71,25 @@ class Job:
         return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
 
     def replicate[T](self, tree: T) -> T:
-        """The same values as arrays on all devices of all processes, which must give the same."""
+        """The same values as arrays on all devices of all processes; all processes must pass equal values."""
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: placed(leaf, everywhere), tree)
 
     def shardings(self, tree: Any, mesh: Mesh | None = None) -> Any:
-        """How FSDP divides arrays: each along its longest dimension that the number of devices divides.
+        """The FSDP shardings of arrays: each is divided along its longest dimension that the number of devices divides.
 
-        Arrays that no dimension of divides, such as step counters, are whole on every device. With
-        `jax.jit(init, out_shardings=job.shardings(jax.eval_shape(init)))()` a state is made in its parts, and is
-        nowhere whole; the same shardings as `out_shardings` of the step keep it so.
+        Arrays without such a dimension, such as step counters, are replicated. With
+        `jax.jit(init, out_shardings=job.shardings(jax.eval_shape(init)))()` a state is created sharded, and is never
+        whole on any device; the same shardings as `out_shardings` of the step keep it sharded.
 
         Args:
-            tree: Arrays, or what `jax.eval_shape` gives.
+            tree: Arrays, or the result of `jax.eval_shape`.
             mesh: Of all devices; None: that of the job.
         """
         return fsdp_shardings(tree, mesh or self.mesh)
 
     def shard[T](self, tree: T, mesh: Mesh | None = None) -> T:
-        """The same values, divided over all devices as `shardings` says; every process gives the whole.
+        """The same values, divided over all devices as in `shardings`; every process passes the whole arrays.
 
         Args:
             tree: Arrays that fit into the memory of each host.
@@ -98,9 +98,9 @@ class Job:
         return jax.tree.map(placed, tree, self.shardings(tree, mesh))
 
     def stop_requested(self) -> bool:
-        """Whether to leave the loop; the same answer on all processes, each of which asks once a step.
+        """Whether to leave the loop; the same answer on all processes. Each process must call this once per step.
 
-        Until the first call, and once the last save is committed, a request ends the process at once.
+        Before the first call, and after the last save is committed, a stop request ends the process at once.
         """
         self._session.stop.entered_loop()
         self._calls.looked()
@@ -108,17 +108,17 @@ class Job:
         return self.was_stopped
 
     def report(self, *, step: int, steps: int | None = None, tokens: int = 0, **values: Any) -> None:
-        """Tells the operator and Prometheus how far the run is; every process calls it after each step.
+        """Reports the run's progress to the operator and Prometheus; every process must call this after each step.
 
         Args:
             step: Steps done.
             steps: Of the whole run.
             tokens: Of this step, over all processes.
-            values: `loss`, `gradient_norm`, `evaluation_loss`, `evaluation_step`; numbers or arrays of one element, for
-                which the call waits.
+            values: `loss`, `gradient_norm`, `evaluation_loss`, `evaluation_step`; numbers or arrays of one element. The
+                call waits for arrays.
 
         Raises:
-            KeyError: a report has no such value.
+            KeyError: a report has no value of this name.
             TrainerError: saves have failed for too long.
         """
         self._calls.reported(step)
@@ -151,11 +151,11 @@ class Job:
         mesh: Mesh | None = None,
         rows: PartitionSpec | None = None,
     ) -> Lanes:
-        """Batches of tokens: the same ones on any number of processes, and after a restart.
+        """Batches of tokens, which are the same on any number of processes and after a restart.
 
         Args:
-            data: A path of text, or a mapping as `spec.trainer.data` has it: `path`, `tokenizer`, `textColumn`,
-                `template`, …
+            data: A path of text, or a mapping with the fields of `spec.trainer.data`: `path`, `tokenizer`,
+                `textColumn`, `template`, …
             batch_size: Rows of a global batch; a multiple of the devices along `rows`.
             sequence_length: Tokens of a row.
             seed: Of the order.
@@ -163,7 +163,7 @@ class Job:
             rows: How rows are divided over the mesh. Default: along its first axis.
 
         Raises:
-            ConfigurationError: there is no such data, or it is not what the checkpoints were made from.
+            ConfigurationError: there is no such data, or it differs from that of the checkpoints.
         """
         self._calls.meet("job.lanes(…)")
         mesh, rows = self._division(mesh, rows)
@@ -189,7 +189,7 @@ class Job:
         mesh: Mesh | None = None,
         rows: PartitionSpec | None = None,
     ) -> Samples[Sample]:
-        """Batches of raw samples, images included: the same ones on any number of processes, and after a restart.
+        """Batches of raw samples, including images, which are the same on any number of processes and after a restart.
 
         Args:
             path: Webdataset tars: a path or a pattern, local or in a bucket, or several.
@@ -199,7 +199,7 @@ class Job:
             rows: How samples are divided over the mesh. Default: along its first axis.
 
         Raises:
-            ConfigurationError: there are no such tars, or they are not what the checkpoints were made from.
+            ConfigurationError: there are no such tars, or they differ from those of the checkpoints.
         """
         self._calls.meet("job.samples(…)")
         mesh, rows = self._division(mesh, rows)
@@ -216,28 +216,28 @@ class Job:
         return samples
 
     def split[T](self, items: Iterable[T]) -> list[T]:
-        """The items of this process, for a loader of your own: every n-th of them with n processes, each in one part.
+        """The items of this process, for your own loader: with n processes every n-th item, each on one process.
 
-        Tars of a webdataset, files, or the indexes of a data set. The position in a loader of your own is not saved,
-        and all processes must take as many batches: let it begin again at its end.
+        Items are tars of a webdataset, files, or indexes of a data set. The position in your own loader is not saved,
+        and all processes must take the same number of batches: let the loader start over at its end.
 
         Args:
-            items: The same ones in the same order on all processes, which is made sure of by their `repr`.
+            items: The same items in the same order on all processes; their `repr` is compared.
 
         Raises:
-            ConfigurationError: a process gives other items, or there are fewer than processes.
+            ConfigurationError: a process passes different items, or there are fewer items than processes.
         """
         self._calls.meet(SPLIT)
         self._splits += 1
         return own_part(list(items), self._session.runtime.coordination, f"split/{self._splits}")
 
     def _division(self, mesh: Mesh | None, rows: PartitionSpec | None) -> tuple[Mesh, PartitionSpec]:
-        """The mesh, and how rows are divided over it, where a loop leaves them to us."""
+        """The mesh and the partition of rows over it, with defaults for those that the loop did not choose."""
         mesh = mesh or self.mesh
         return mesh, rows if rows is not None else PartitionSpec(mesh.axis_names[0])
 
     def checkpoints(self, lanes: Lanes | Samples[Any] | None = None) -> Checkpoints:
-        """The checkpoints of the job's checkpoint directory; the position of lanes or samples goes with them."""
+        """The checkpoints of the job's checkpoint directory; they include the position of lanes or samples."""
         described = lanes.described if lanes is not None else {}
         checkpointing = Checkpointing(self._options, described, self._session)
         made = Checkpoints(checkpointing, lanes, self._calls)
@@ -252,19 +252,19 @@ class Job:
         wandb: Mapping[str, Any] | None = None,
         tensorboard: Mapping[str, Any] | None = None,
     ) -> Trackers:
-        """Where numbers and texts of the run go; all processes call it alike, once, and process 0 alone uses them.
+        """The trackers of the run, for numbers and texts; all processes must call this once, only process 0 uses them.
 
         `scalars(step, {"train/loss": …})` and `text(step, prompt, text)` return at once, and never stop the training.
-        With a checkpoint directory, metrics.csv and samples.jsonl there are kept, too: `tpujob report` reads them.
+        With a checkpoint directory, they are also written to metrics.csv and samples.jsonl, for `tpujob report`.
 
         Args:
-            first_step: Steps done before this attempt: what an earlier one recorded of later steps is replaced.
-            config: Shown with the run; values of JSON.
+            first_step: Steps done before this attempt: later steps that an earlier attempt recorded are replaced.
+            config: Shown with the run; JSON values.
             wandb: As `spec.trainer.trackers.wandb`: `project`, `entity`, `name`. One run for all attempts.
             tensorboard: As `spec.trainer.trackers.tensorboard`: `directory`.
 
         Raises:
-            ConfigurationError: it was called before, a field is wrong, or a package is not installed on process 0.
+            ConfigurationError: this was called before, a field is wrong, or a package is not installed on process 0.
         """
         self._calls.meet(TRACKERS)
         if self._trackers:
@@ -283,7 +283,7 @@ class Job:
         return made
 
     def close(self) -> None:
-        """Commits what was saved and ends the threads; `run` does it.
+        """Commits the last save and ends the threads; `run` calls this.
 
         Raises:
             TrainerError: the last state was not saved, and the run was not asked to stop.

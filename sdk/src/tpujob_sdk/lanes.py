@@ -1,4 +1,4 @@
-"""The same global batches whatever the number of processes."""
+"""Global batches of tokens, which do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tpujob_trainer.session.session import Session
 
 
 class Batch(NamedTuple):
-    """Rows of a global batch as arrays over all devices; B rows of S tokens. A pytree."""
+    """A global batch as arrays over all devices, B rows of S tokens. A pytree."""
 
     inputs: jax.Array
     """int32 [B, S]"""
     targets: jax.Array
     """int32 [B, S]: the token after each input."""
     loss_mask: jax.Array
-    """bool [B, S]: False where the target begins another document, or is not learned."""
+    """bool [B, S]: False if the target begins another document, or is not learned."""
     segment_ids: jax.Array
-    """int32 [B, S], from 1: positions with another id belong to another document."""
+    """int32 [B, S], from 1: positions with different ids belong to different documents."""
     positions: jax.Array
     """int32 [B, S], from 0 at the beginning of each segment."""
 
 
 class Lanes(Batches[Batch, data.BatchLoader]):
-    """Endless batches of token rows; the state goes into the checkpoint."""
+    """An endless iterator of token batches; its state is stored in the checkpoint."""
 
     def __init__(self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, session: Session) -> None:
         super().__init__(config, mesh, rows, session)
@@ -50,7 +50,7 @@ class Lanes(Batches[Batch, data.BatchLoader]):
         rows: PartitionSpec,
         session: Session,
     ) -> Self:
-        """The lanes of a path, or of a mapping as the `data` block of a trainer has it."""
+        """The lanes of a path, or of a mapping with the fields of the trainer's `data` block."""
         block = {"path": given} if isinstance(given, str) else given
         config = BatchesConfig(
             data=parse(data.DataConfig, block, "data"),
@@ -61,7 +61,7 @@ class Lanes(Batches[Batch, data.BatchLoader]):
         return cls(config, mesh, rows, session)
 
     def __next__(self) -> Batch:
-        """The next batch; waits for storage where it is not read yet."""
+        """The next batch; waits for storage if it is not read yet."""
         self.on_batch()
         local = next(self._reading())
         return Batch(*(self._assembler.array(getattr(local, name)) for name in Batch._fields))

@@ -1,4 +1,4 @@
-"""What a run may decide about saves and limits."""
+"""The options of a run: saves and limits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _OF_THE_TRAINER = {
     "every_seconds": "call checkpoints.save at the steps you choose",
     "local": "save to spec.checkpointDir more often",
 }
-"""Fields of `checkpoint` that the trainer's own loop carries out, and what to do in their place."""
+"""Fields of `checkpoint` that only the trainer's own loop supports, and what to do instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Everything has a default; the fields mean what they mean in the `trainer` block."""
+    """Options of `run`, all with defaults; the fields have the same meaning as in the `trainer` block."""
 
     checkpoint_dir: str | None = None
-    """For a process whose job names none, as on a laptop. Default: nothing is saved."""
+    """Used if the job has no checkpoint directory, as on a laptop. Default: nothing is saved."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    """How many checkpoints stay, and how long a save may take. When to save is the loop's own decision: `every_steps`,
+    """How many checkpoints are kept, and how long a save may take. The loop itself decides when to save: `every_steps`,
     `every_seconds` and `local` are refused."""
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     """When a run that makes no progress is ended."""
@@ -37,10 +37,10 @@ class Options:
     """Keep compiled programs in the checkpoint directory."""
 
     def require_own_decisions(self) -> None:
-        """Returns if no option is set that only the trainer's own loop supports.
+        """Checks that no option is set that only the trainer's own loop supports.
 
         Raises:
-            ConfigurationError: a field of `checkpoint` says when to save or to copy.
+            ConfigurationError: a field of `checkpoint` sets when to save or to copy.
         """
         default = CheckpointConfig()
         for name, instead in _OF_THE_TRAINER.items():
@@ -52,5 +52,5 @@ class Options:
                 )
 
     def as_json(self) -> str:
-        """Kept with every checkpoint."""
+        """The options as JSON, which is stored with every checkpoint."""
         return json.dumps(dataclasses.asdict(self))

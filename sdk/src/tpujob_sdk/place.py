@@ -1,4 +1,4 @@
-"""Where a process stands in its job."""
+"""The place of a process in its job: its process, slice and host indexes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tpujob_contract import DistributedProcess, IndependentWorker, read_environm
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """From the environment alone: JAX need not have started."""
+    """The place of a process; it is read from the environment, so JAX need not be initialized."""
 
     process: int = 0
-    """Index of this process, or worker, from 0."""
+    """Index of this process or worker, from 0."""
     processes: int = 1
     slice: int = 0
     """Index of its slice, from 0."""
@@ -23,19 +23,19 @@ class Place:
     """Index of its host within the slice, from 0."""
     hosts_per_slice: int = 1
     chips_per_host: int = 0
-    """TPU chips, or CPU devices of a `cpu:` accelerator; 0: as many as there are."""
+    """TPU chips, or CPU devices of a `cpu:` accelerator; 0: all that the host has."""
 
     @property
     def is_lead(self) -> bool:
-        """Whether this is process 0, which writes small files and speaks for the run."""
+        """Whether this is process 0, which writes small files and reports for the run."""
         return self.process == 0
 
 
 def place(environ: Mapping[str, str] = os.environ) -> Place:
-    """The place of this process; one on its own outside of a job.
+    """The place of this process; outside of a job, that of a single process.
 
     Raises:
-        ContractError: the environment is neither that of a job's process nor free of it.
+        ContractError: the environment has only some of the variables of a job's process, or wrong ones.
     """
     process = read_environment(environ)
     if isinstance(process, DistributedProcess):

@@ -1,4 +1,4 @@
-"""From the start of a process to its exit code."""
+"""Runs a training loop, from the start of the process to its exit code."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _DEFAULTS = Options()
 
 
 def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> NoReturn:
-    """Meets the other processes, trains, and ends this process with the exit code of the contract.
+    """Connects to the other processes, trains, and ends this process with the exit code of the contract.
 
-    0 when `train` returns, 75 when it does so after `Job.stop_requested` returned True, and otherwise the error's
-    code. JAX is started here: do not call `jax.distributed.initialize`. Outside a job this is one process.
+    0 when `train` returns, 75 when it returns after `Job.stop_requested` returned True, and the error's code otherwise.
+    This initializes JAX: do not call `jax.distributed.initialize`. Outside of a job there is one process.
 
     Args:
         train: The loop; the same on all processes.
-        options: See there.
+        options: See `Options`.
     """
-    # Orbax imports absl, whose handler stands at the root already.
+    # Orbax imports absl, which has installed its handler at the root logger already.
     start_logging(force=True)
     process = read_environment(os.environ)
     process_exit.run_to_exit(
@@ -54,7 +54,7 @@ def _run(train: Callable[[Job], None], options: Options, stop: StopRequest) -> i
     session = Session.start(process, options, stop, in_pod="KUBERNETES_SERVICE_HOST" in os.environ)
     job = Job(session, place(), options)
     train(job)
-    # Hosts are not asked at once: one that left early would take the others, and the last save, with it.
+    # Hosts are not asked to stop at the same time: one that left early would end the others, and the last save.
     job.close()
     stop.left_loop()
     session.end()

@@ -1,4 +1,4 @@
-"""Raw samples of webdataset tars, images included: the same ones whatever the number of processes."""
+"""Raw samples of webdataset tars, including images, which do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FORMAT = "webdataset"
 
 
 class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
-    """Endless batches of samples, one for each row of this process; the state goes into the checkpoint.
+    """An endless iterator of batches of samples, one for each row of this process; its state is in the checkpoint.
 
-    Nothing is decoded: what a field means is yours to know. `map` has a function of yours decode them in processes
-    beside the loop, `array` makes a global array of what you decoded.
+    Samples are not decoded: their fields are raw bytes. `map` decodes them with your function in worker processes;
+    `array` makes a global array of the decoded values.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
         rows: PartitionSpec,
         session: Session,
     ) -> None:
-        """Makes, or reads, the list of the tars; reads nothing else yet.
+        """Makes the list of the tars, or reads the stored one; reads no samples yet.
 
         Raises:
-            ConfigurationError: there are no such tars, or they are not what the checkpoints were made from.
+            ConfigurationError: there are no such tars, or they differ from those of the checkpoints.
         """
         block = {"path": path if isinstance(path, str) else list(path), "tokenizer": "bytes"}
-        # No row is cut into tokens: that is what a length of 0 stands for.
+        # Samples are not tokenized: a length of 0 stands for that.
         config = BatchesConfig(
             data=parse(data.DataConfig, block, "data"), batch_size=batch_size, sequence_length=0, seed=seed
         )
@@ -61,17 +61,18 @@ class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
 
     @property
     def rows(self) -> np.ndarray:
-        """Rows of the global batch that this process holds, ascending, int32."""
+        """The rows of the global batch that this process holds, ascending, int32."""
         return self._assembler.rows
 
     def map[U](self, function: Callable[[Sample], U], *, workers: int) -> Samples[U]:
-        """The same samples, each as a function makes it, decoded in processes of this host ahead of the loop.
+        """The same samples, decoded by a function in processes of this host ahead of the loop.
 
-        The position is that of the batches taken: a restart, on another number of hosts too, loses and repeats none.
+        The position is that of the batches taken: a restart, also on another number of hosts, loses and repeats none.
 
         Args:
-            function: Decodes one sample; at the top of a module, since other processes import it. Without JAX.
-            workers: Processes of this host; a few for each core that the training leaves free.
+            function: Decodes one sample; defined at the top of a module, so that other processes can import it. It must
+                not use JAX.
+            workers: Number of processes on this host; a few for each core that the training leaves free.
 
         Raises:
             ConfigurationError: the function cannot be sent to other processes, or batches were taken already.
@@ -85,7 +86,7 @@ class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
         return cast("Samples[U]", self)
 
     def __next__(self) -> list[T]:
-        """The samples of the next batch, one for each of `rows`; waits for storage where they are not read yet."""
+        """The samples of the next batch, one for each of `rows`; waits for storage if they are not read yet."""
         self.on_batch()
         return cast("list[T]", next(self._reading()))
 

@@ -1,7 +1,7 @@
 """Checkpoints of any pytree, committed and restored by all processes together.
 
-The trainer's own: one commit point for the state and the position in the data, written by all processes in the
-background, and restored on any number of them by a vote, damaged ones set aside.
+These are the trainer's own checkpoints: state and position in the data have one commit point, all processes write them
+in the background, and any number of processes restores them by a vote, which sets damaged ones aside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of a run. All processes call every method alike."""
+    """The checkpoints of a run. All processes must make the same calls."""
 
     def __init__(
         self, checkpointing: Checkpointing, lanes: Lanes | Samples[Any] | None, calls: AgreedCalls | None = None
@@ -33,8 +33,8 @@ class Checkpoints:
         """Nothing is read or written yet.
 
         Args:
-            checkpointing: The saver, and what reports about it.
-            lanes: Their position in the data goes with every state; None: the loop reads data of its own.
+            checkpointing: The saver and its report.
+            lanes: Their position in the data is saved with every state; None: the loop reads its own data.
             calls: Compares the calls of all processes; None: they are not compared.
         """
         self._calls = calls
@@ -43,28 +43,28 @@ class Checkpoints:
         self._report = checkpointing.report
         self._stop = checkpointing.stop
         self._newest: int | None = None
-        """Step that `save` was given last."""
+        """Step of the last call of `save`; None: not called yet."""
         self._unsettled: tuple[dict[str, Any], dict[str, Any]] | None = None
-        """Tree and metadata of that step, to save it again at the end; None once the loop has gone on."""
+        """Tree and metadata of that step, to save it again at the end; None once the loop has passed it."""
         self.problem = ""
-        """What `finish` has found missing; empty while that is nothing."""
+        """Why `finish` returned False; empty: it has not."""
 
     @property
     def committed_step(self) -> int | None:
-        """Step of the newest commit that this process knows of."""
+        """Step of the newest commit that this process knows of; None: no commit."""
         return self._saver.committed_step if self._saver else None
 
     def restore[T](self, state: T) -> tuple[int, T] | None:
-        """Step and state of the newest checkpoint that all processes can read; the lanes go on from there.
+        """Step and state of the newest checkpoint that all processes can read; the lanes continue from there.
 
         Args:
-            state: A pytree of arrays over all devices, of the same shapes; its values are not looked at.
+            state: A pytree of arrays over all devices, with the same shapes; its values are not used.
 
         Returns:
-            None when there is no checkpoint yet.
+            None: there is no checkpoint yet.
 
         Raises:
-            ConfigurationError: the checkpoint is of another state, or a leaf is no array over all devices.
+            ConfigurationError: the checkpoint is of another state, or a leaf is not an array over all devices.
         """
         if self._saver is None:
             return None
@@ -83,7 +83,7 @@ class Checkpoints:
         return step, tree["state"]
 
     def save(self, step: int, state: Any) -> bool:
-        """Starts to save, and returns once the state may change; False when storage is still busy or has it already.
+        """Starts a save, and returns once the state may change; False: storage is still busy, or has the step already.
 
         Raises:
             TrainerError: saves have failed for too long.
@@ -96,15 +96,15 @@ class Checkpoints:
         said = {} if position is None else {BATCHES: position.digest}
         tree = self._tree(state, lambda lanes: position.of_lanes if position is not None else None)
         self._newest, self._unsettled = step, (tree, said)
-        # The save before is waited for: no step comes meanwhile, and none is due.
+        # This waits for the save before: no step is done meanwhile, and none is expected.
         with self._report.during("saving"):
             return self._saver.save(step, tree, metadata=said)
 
     def poll(self, step: int | None = None) -> None:
-        """Notices commits and failures; `Job.report` does it at each step.
+        """Checks for commits and failures; `Job.report` calls this at each step.
 
         Args:
-            step: That the loop has reached. The state of an earlier one is not kept for another try.
+            step: The step that the loop has reached. The state of an earlier step is not kept for another try.
         """
         if self._saver is None:
             return
@@ -113,10 +113,10 @@ class Checkpoints:
         self._saver.poll()
 
     def finish(self) -> bool:
-        """Waits until what was saved is committed; whether the step that `save` was given last is a checkpoint.
+        """Waits until the last save is committed; returns whether the step of the last call of `save` is a checkpoint.
 
         A save that fails is tried again until `Options.checkpoint.fail_after_seconds` or the grace period is over,
-        unless its arrays were donated. True where nothing was to be saved.
+        unless its arrays were donated. True if there was nothing to save.
 
         Raises:
             TrainerError: saves have failed for too long.
@@ -153,7 +153,7 @@ class Checkpoints:
 
 
 def _check(step: int, tree: Any, said: Mapping[str, Any]) -> str | None:
-    """Whether the position in the data is that of the very batches that the state was trained on."""
+    """Why the data position is not that of the batches that the state was trained on; None: it is."""
     if "data" not in tree:
         return None
     found = data.batches_digest(np.asarray(tree["data"]))
@@ -161,10 +161,10 @@ def _check(step: int, tree: Any, said: Mapping[str, Any]) -> str | None:
 
 
 def _abstract(state: Any) -> Any:
-    """Shapes and shardings of a pytree.
+    """The shapes and shardings of a pytree.
 
     Raises:
-        ConfigurationError: a leaf lies on the devices of one process only.
+        ConfigurationError: a leaf is not an array over all devices.
     """
 
     def describe(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:

@@ -1,4 +1,4 @@
-"""How weights and optimizer state are divided over all devices (FSDP): each array along one of its dimensions."""
+"""FSDP shardings of weights and optimizer state: each array is divided over all devices along one dimension."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def divided_dimension(shape: tuple[int, ...], parts: int) -> int | None:
-    """The longest dimension that divides into so many equal parts, the first of equal ones; None: none does."""
+    """The index of the longest dimension that is a multiple of `parts`, the first of equal ones; None: none is."""
     fitting = [at for at, size in enumerate(shape) if size and size % parts == 0]
     return max(fitting, key=lambda at: (shape[at], -at), default=None)
 
 
 def fsdp_shardings(tree: Any, mesh: Mesh) -> Any:
-    """The sharding of each array over all axes of a mesh; what no dimension of divides is on every device.
+    """The sharding of each array over all axes of a mesh; arrays without a divisible dimension are replicated.
 
     Args:
-        tree: Arrays, or what `jax.eval_shape` gives.
+        tree: Arrays, or the result of `jax.eval_shape`.
         mesh: Of all devices.
     """
 
@@ -32,6 +32,6 @@ def fsdp_shardings(tree: Any, mesh: Mesh) -> Any:
 
 
 def placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
-    """An array of which every process gives the whole, of which each device keeps its part."""
+    """The sharded array of values that every process passes whole; each device keeps its part."""
     values = np.asarray(leaf)
     return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])

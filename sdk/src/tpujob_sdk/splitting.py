@@ -1,4 +1,4 @@
-"""Which items of a list are a process's own."""
+"""Splits a list of items over the processes of a job."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LIMIT_SECONDS = 60.0
 
 
 def own_part[T](items: Sequence[T], coordination: Coordination, name: str) -> list[T]:
-    """Every n-th of the items with n processes, from the process's number on; all call it alike, with a new name.
+    """Every n-th item of n processes, from the process's index on; all processes must call this, with a new name.
 
     Raises:
-        ConfigurationError: another process has other items, or there are fewer than processes.
+        ConfigurationError: process 0 has different items, or there are fewer items than processes.
     """
     count, digest = len(items), hashlib.blake2b(repr(items).encode(), digest_size=8).hexdigest()
     problem = None

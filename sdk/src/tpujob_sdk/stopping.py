@@ -1,9 +1,10 @@
 """A request to stop that all processes see at the same step.
 
-One host is asked first; a process that left its loop alone would leave the others in a collective for ever. So every
-process counts how often it has looked. Once anybody is asked, a thread of each tells its count, and holds back the
-loop's next look until all counts are known: at most a round of the key-value store. All stop at the look after the
-highest count, which no process has passed. No device is involved, and until then a look costs nothing.
+One host gets the request first; a process that left its loop alone would leave the others in a collective forever. So
+every process counts its calls of `look`. Once a process has a request, a thread of each process publishes its count
+and blocks the loop's next `look` until all counts are known: at most one round trip of the key-value store. All stop at
+the look after the highest count, which no process has passed. No device is involved, and until then a look costs
+nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from tpujob_trainer.distributed.kv_store import Coordination, CoordinationError
 from tpujob_trainer.errors import TrainerError
 
 POLL_SECONDS = 1.0
-"""How often a process looks whether another one was asked."""
+"""Interval at which a process polls whether another one got a request."""
 ANSWER_SECONDS = 15.0
-"""For all processes to tell their counts."""
+"""Limit for all processes to publish their counts."""
 
 
 class AgreedStop:
-    """Whether to stop, the same answer at the same look on all processes."""
+    """Answers whether to stop, with the same answer at the same look on all processes."""
 
     def __init__(self, stop: StopRequest, coordination: Coordination, *, name: str = "stop") -> None:
-        """Starts to listen to the others; `name` is that of this agreement among all of a run."""
+        """Starts to poll the other processes; `name` is unique among the agreements of a run."""
         self._stop = stop
         self._talk = coordination
         self._name = name
@@ -38,10 +39,10 @@ class AgreedStop:
             threading.Thread(target=self._listen, name="agreed-stop", daemon=True).start()
 
     def look(self) -> bool:
-        """Whether to stop now. Every process asks equally often.
+        """Whether to stop now. All processes must call this equally often.
 
         Raises:
-            TrainerError: a process did not tell how far it is.
+            TrainerError: a process did not publish its count.
         """
         if self._talk.num_processes == 1:
             return self._stop.requested
@@ -63,7 +64,7 @@ class AgreedStop:
             )
             with self._changed:
                 self._at = most + 1
-        except TrainerError as error:  # what another process says of itself is no CoordinationError here
+        except TrainerError as error:  # the error of another process is no CoordinationError here
             self._error = error
         finally:
             with self._changed:
@@ -71,10 +72,10 @@ class AgreedStop:
                 self._changed.notify_all()
 
     def _wait_for_request(self) -> None:
-        """Returns once a stop of any process is requested."""
+        """Returns once a stop is requested on any process."""
         key = f"{self._name}/asked"
         while self._talk.look_for(key, limit_seconds=POLL_SECONDS) is None:
             if self._stop.requested:
-                # Of several that are asked at once, one is first.
+                # If several are asked at once, one is first.
                 with contextlib.suppress(CoordinationError):
                     self._talk.set(key, "")

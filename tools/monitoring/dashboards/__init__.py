@@ -1,9 +1,9 @@
 """The chart's Grafana dashboards: one job, one extraction, all jobs, chips, the cluster.
 
-- `job`: How one job learns, how fast, and what it waits for.
-- `extraction`: How far the workers of one extraction are, and what keeps them.
+- `job`: The loss and the speed of one job, and what it waits for.
+- `extraction`: The progress of the workers of one extraction, and what delays them.
 - `fleet`: All jobs side by side.
-- `chips`: What chip-hours went to, and which jobs lost most of them.
+- `chips`: The use of chip-hours, and the jobs that lost most of them.
 - `cluster`: The queue, the capacity, and the operator.
 """
 
@@ -21,9 +21,9 @@ ALL = {
     "chips": chips.DASHBOARD,
     "cluster": cluster.DASHBOARD,
 }
-"""By the name of their file."""
+"""By file name, without its ending."""
 
 
 def text(dashboard: Dashboard) -> str:
-    """What the file holds."""
+    """The content of the dashboard's file."""
     return json.dumps(dashboard.to_json(), indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""Writes the JSON of the dashboards into the chart: `python -m tools.monitoring.dashboards`."""
+"""Writes the JSON of the dashboards to the chart: `python -m tools.monitoring.dashboards`."""
 
 from tools.monitoring.dashboards import ALL, FOLDER, text
 

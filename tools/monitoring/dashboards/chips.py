@@ -1,11 +1,11 @@
-"""Where the chips went: the numbers of `tpujob fleet`, from the same expressions."""
+"""The use of chips: the numbers of `tpujob fleet`, from the same expressions."""
 
 from tools.monitoring.grafana import Dashboard, Panel, Query, Row
 from tpujob.fleet import promql
 from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 
 SPAN = "$__range"
-"""The time that is chosen at the top of the page."""
+"""The time range that is selected at the top of the page."""
 IDLE = tuple(phase for phase in HOLDS_MACHINES if phase is not Phase.RUNNING)
 HELD = promql.chips(phases=HOLDS_MACHINES)
 EACH_JOB = "{{job_namespace}}/{{job_name}}"

@@ -1,4 +1,4 @@
-"""One extraction: how far its workers are, and what keeps them."""
+"""One extraction: the progress of its workers, and what delays them."""
 
 from tools.monitoring.grafana import RATE, Dashboard, Panel, Query, Row, Variable
 

@@ -1,4 +1,4 @@
-"""One job: how it learns, how fast, and what it waits for."""
+"""One job: its loss, its speed, and what it waits for."""
 
 from tools.monitoring.grafana import RATE, Dashboard, Panel, Query, Row, Variable
 
@@ -6,7 +6,7 @@ JOB = 'namespace="$namespace",tpujob="$tpujob"'
 OF_JOB = 'job_namespace="$namespace",job_name="$tpujob"'
 HOST = "slice {{slice}} host {{host}}"
 BY_HOST = "max by (slice, host)"
-"""Whichever pod it is: after a restart the same line goes on."""
+"""Not by pod: after a restart in a new pod, the line continues."""
 
 
 def _by_host(metric: str) -> Query:

@@ -1,7 +1,7 @@
-"""Pictures of the dashboards as SVG, drawn here from what a Prometheus answers; no Grafana takes part.
+"""Pictures of the dashboards as SVG, drawn from the results of Prometheus queries, without Grafana.
 
-- `series`: What a Prometheus answers to the queries of a panel, with the names of its legend.
-- `numbers`: Values as people read them, by Grafana's units.
+- `series`: The results of a panel's queries, with the names of its legend.
+- `numbers`: Readable values in Grafana's units.
 - `drawing`: Lines, areas, cells and text as SVG.
 - `panels`: One panel of each kind.
 - `page`: A whole dashboard.

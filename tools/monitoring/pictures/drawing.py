@@ -11,12 +11,12 @@ type Points = Iterable[tuple[float, float]]
 
 
 def colour(number: int) -> str:
-    """Of the series with this number."""
+    """The colour of the series with this number."""
     return COLOURS[number % len(COLOURS)]
 
 
 def words(x: float, y: float, content: str, *, size: int = 11, fill: str = GREY, anchor: str = "start") -> str:
-    """Text whose base line starts, ends or is centered there."""
+    """Text whose baseline starts, ends or is centered at a point."""
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
     return f"<text {place}>{html.escape(content)}</text>"
 
@@ -27,7 +27,7 @@ def path(points: Points, stroke: str) -> str:
 
 
 def area(points: Points, fill: str) -> str:
-    """A closed form."""
+    """A filled polygon."""
     return f'<polygon fill="{fill}" fill-opacity="0.35" points="{_listed(points)}"/>'
 
 

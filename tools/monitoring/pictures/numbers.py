@@ -1,4 +1,4 @@
-"""Values as people read them, by Grafana's units."""
+"""Readable values in Grafana's units."""
 
 import math
 
@@ -13,7 +13,7 @@ TIMES = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
 
 
 def text(value: float, unit: str) -> str:
-    """A value with its unit, three digits of it."""
+    """A value with its unit, rounded to three digits or to a whole number."""
     match unit:
         case "percentunit":
             return f"{_digits(100 * value)} %"
@@ -26,9 +26,9 @@ def text(value: float, unit: str) -> str:
 
 
 def ticks(low: float, high: float, unit: str = "short", count: int = 4) -> list[float]:
-    """Values round in a unit that span a range, about so many, the outer ones at or beyond its ends.
+    """About `count` round values that span a range; the outer ones are at or beyond its ends.
 
-    A range of one value begins at zero.
+    A range of one value is extended to zero.
     """
     if high <= low:
         low, high = (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
@@ -40,7 +40,7 @@ def ticks(low: float, high: float, unit: str = "short", count: int = 4) -> list[
 
 
 def _step(least: float, unit: str) -> float:
-    """The smallest step that is round in the words of the unit, and no less than so much."""
+    """The smallest step that is round in the unit, and at least `least`."""
     if unit == "s" and TIMES[0] <= least <= TIMES[-1]:
         return next(step for step in TIMES if step >= least)
     scale = BYTES if unit in ("bytes", "Bps") else ()

@@ -11,7 +11,7 @@ COLUMN, ROW, TOP, GAP = 50, 28, 44, 4
 
 
 def render(dashboard: Dashboard, window: Window) -> str:
-    """The dashboard with what Prometheus answers for this time."""
+    """The SVG of a dashboard for a time range."""
     placed = dashboard.to_json()["panels"]
     height = TOP + ROW * max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in placed)
     panels = {panel.title: panel for panel in dashboard.panels}

@@ -1,4 +1,4 @@
-"""One panel of each kind, in a box of a given size."""
+"""Panels of each kind, in a box of a given size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from tools.monitoring.pictures.series import Series, Window
 
 HEAD, FOOT, LEFT, RIGHT = 28, 34, 62, 10
 LEGEND_CHARACTERS = 7
-"""Pixels of a character of the legend."""
+"""Width of a character of the legend, in pixels."""
 STATS = 4
-"""Values that fit into a panel of kind stat."""
+"""The values that fit in a panel of kind stat."""
 ROWS = 9
-"""Rows that fit into a table."""
+"""The rows that fit in a table."""
 EMPTY = "no data"
 
 type Point = tuple[float, float, float]
-"""Unix time, and the values between which an area is; a line is its upper edge."""
+"""Unix time, and the lower and upper values of an area; a line is its upper edge."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the curves of a panel go: pixels of its box, times and values of its edges."""
+    """Coordinates of a panel's curves: the pixels of its box, the times and values of its edges."""
 
     width: float
     height: float
@@ -32,12 +32,12 @@ class Frame:
     high: float
 
     def x(self, time: float) -> float:
-        """Of a Unix time."""
+        """The coordinate of a Unix time."""
         part = (time - self.window.start) / (self.window.end - self.window.start)
         return LEFT + part * (self.width - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Of a value."""
+        """The coordinate of a value."""
         part = (value - self.low) / (self.high - self.low)
         return self.height - FOOT - part * (self.height - HEAD - FOOT)
 
@@ -78,7 +78,7 @@ def _timeseries(panel: Panel, series: Sequence[Series], window: Window, width: f
 
 
 def _runs(layer: Sequence[Point], *, longest_gap: float) -> list[list[Point]]:
-    """The points in pieces without gaps: where Prometheus had no value, no line is drawn."""
+    """The points in runs without gaps: no line is drawn where Prometheus has no value."""
     runs: list[list[Point]] = []
     for point in layer:
         if runs and point[0] - runs[-1][-1][0] <= longest_gap:
@@ -89,7 +89,7 @@ def _runs(layer: Sequence[Point], *, longest_gap: float) -> list[list[Point]]:
 
 
 def _stacked(series: Sequence[Series]) -> list[list[Point]]:
-    """Of each series: time, the sum of those below, and that with its own."""
+    """For each series its points: time, the sum of the series below it, and that sum plus its own value."""
     below: dict[float, float] = {}
     layers = []
     for each in series:
@@ -123,7 +123,7 @@ def _times(frame: Frame) -> list[str]:
 
 
 def _legend(names: Sequence[str], width: float, height: float) -> list[str]:
-    """As many names as fit into one line, and how many more there are."""
+    """The names that fit in one line, and the number of the others."""
     parts: list[str] = []
     left = 10.0
     for number, name in enumerate(names):
@@ -158,7 +158,7 @@ def _stat(panel: Panel, series: Sequence[Series], width: float, height: float) -
 
 
 def _table(panel: Panel, series: Sequence[Series], window: Window, width: float) -> list[str]:
-    """The labels of all series that are there now, and their values."""
+    """The labels and values of the series that have a value at the end of the window."""
     current = [each for each in series if each.points[-1][0] > window.end - 2 * window.step]
     columns = list(dict.fromkeys(key for each in current for key in each.labels if key != "__name__"))
     head = [*columns, *([] if panel.labels_only else ["value"])]
@@ -172,7 +172,7 @@ def _table(panel: Panel, series: Sequence[Series], window: Window, width: float)
 
 
 def _heatmap(panel: Panel, series: Sequence[Series], window: Window, width: float, height: float) -> list[str]:
-    """Buckets from below: each series counts what is at most its label `le`, so neighbours are subtracted."""
+    """Buckets from the lowest: each series counts the values up to its label `le`, so neighbours are subtracted."""
     buckets = sorted(series, key=lambda each: float(each.labels["le"]))
     counts: list[dict[float, float]] = []
     below: dict[float, float] = {}

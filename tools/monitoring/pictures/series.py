@@ -1,4 +1,4 @@
-"""What a Prometheus answers to the queries of a panel, with the names of its legend."""
+"""The results of a panel's Prometheus queries, with the names of its legend."""
 
 import math
 import re
@@ -14,7 +14,7 @@ STEPS = 150
 
 @dataclass(frozen=True)
 class Window:
-    """A query and its time range."""
+    """A Prometheus, a time range, and the values of variables."""
 
     url: str
     """Of Prometheus."""
@@ -22,7 +22,7 @@ class Window:
     """Unix time, as `end`."""
     end: float
     variables: Mapping[str, str]
-    """Values of `$namespace` and the like."""
+    """Values of `$namespace` and other variables."""
 
     @property
     def step(self) -> float:
@@ -38,7 +38,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name, its labels, its points (Unix time, value), without those that are no numbers."""
+    """A line: its name, its labels, and its points (Unix time, value) with finite values."""
 
     name: str
     labels: Mapping[str, str]
@@ -51,7 +51,7 @@ class Series:
 
 
 def series_of(panel: Panel, window: Window) -> list[Series]:
-    """All series of a panel in the order of their queries; empty where Prometheus has none."""
+    """All series of a panel in the order of their queries; empty if Prometheus has none."""
     return list(_series_of(panel, window))
 
 

@@ -1,1 +1,1 @@
-"""Trains language models with JAX over the hosts of one or several TPU slices."""
+"""Trains language models with JAX on the hosts of one or several TPU slices."""

@@ -6,12 +6,12 @@ import signal
 
 from tpujob_contract import ExitCode
 
-# Nothing is begun yet: asked to stop during the first imports, the process ends as it would afterwards.
+# Nothing has started yet: a stop request during the first imports ends the process as it would later.
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: os._exit(ExitCode.STOPPED))
 
-# Thousands of modules are imported now, to stay: looking for garbage among them takes a quarter of that time. Until
-# `main.run` has them all.
+# Thousands of modules are imported now and stay: collecting garbage among them takes a quarter of the import time.
+# `main.run` enables it once they are all imported.
 gc.disable()
 
 from tpujob_trainer.main import main  # noqa: E402

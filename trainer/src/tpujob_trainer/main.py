@@ -16,7 +16,7 @@ from tpujob_trainer.telemetry.logs import start_logging
 
 
 def main() -> NoReturn:
-    """Does the task that the environment says, and ends the process."""
+    """Runs the task that the environment describes, and ends the process."""
     start_logging()
     message_file = termination_message.find(os.environ)
     try:
@@ -35,12 +35,12 @@ def main() -> NoReturn:
 
 
 def run(process: Process, stop: StopRequest, *, in_pod: bool = False) -> int:
-    """The exit code of the task that the process is to do.
+    """Runs the task of this process; returns the exit code.
 
     Args:
         process: As the environment describes it.
         stop: The request to stop.
-        in_pod: Whether other hosts ask for the report; else this machine alone may.
+        in_pod: Whether other hosts may request the report; otherwise only this machine may.
 
     Raises:
         ConfigurationError: a field of the `trainer` block is wrong.
@@ -58,10 +58,10 @@ def run(process: Process, stop: StopRequest, *, in_pod: bool = False) -> int:
         return job.run(process, config, stop, in_pod=in_pod)
     if isinstance(process, IndependentWorker):
         raise ConfigurationError(f"{BLOCK}: pretraining needs one job of several hosts; leave out spec.workers")
-    # Here and not above: a wrong configuration is reported in a moment, jax takes seconds to import.
+    # Not imported at the top: a wrong configuration is reported at once, and jax takes seconds to import.
     from tpujob_trainer.tasks import pretrain
 
-    # The modules are left out of collections, which are off until here: see `__main__`.
+    # The modules are left out of garbage collection, which is off until here: see `__main__`.
     gc.freeze()
     gc.enable()
     return pretrain.run(process, config, stop, in_pod=in_pod)

@@ -1,1 +1,1 @@
-"""The verbs of the command line as Python functions, which `import tpujob` has."""
+"""The commands of `tpujob` as Python functions, which `import tpujob` provides."""

@@ -1,4 +1,4 @@
-"""What a checkpoint directory holds of a run, as values."""
+"""The metrics and checkpoints of a run, read from its checkpoint directory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def read_metrics(directory: str) -> pd.DataFrame:
-    """The numbers of a run by step: `train/loss`, `train/tokens_per_second` and the others that trackers get.
+    """The metrics of a run by step: `train/loss`, `train/tokens_per_second` and the others that trackers get.
 
     Args:
         directory: The job's `spec.checkpointDir`, a path or an address of a bucket.
 
     Returns:
-        A row for each recorded step, indexed by `step`; `time` is in UTC. A number that a step lacks is NaN.
+        A row for each recorded step, indexed by `step`; `time` is in UTC. A metric that a step lacks is NaN.
 
     Raises:
-        CommandError: the directory has no numbers, or cannot be read from here; or pandas is not installed.
+        CommandError: the directory has no metrics, or cannot be read from here; or pandas is not installed.
     """
     try:
         import pandas as pd
@@ -42,7 +42,7 @@ def read_checkpoints(directory: str) -> list[dict[str, Any]]:
     """The committed checkpoints, newest first, as `tpujob checkpoint ls -o json` lists them.
 
     Raises:
-        CommandError: the directory is none of a run, or cannot be read from here.
+        CommandError: the directory is not that of a run, or cannot be read from here.
     """
     found: list[dict[str, Any]] = inspect(directory)["checkpoints"]
     return found

@@ -1,4 +1,4 @@
-"""Jobs as Python programs give them: a file, or the resource as a dict."""
+"""Jobs as Python programs pass them: a file, or the resource as a dict."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_document
 
 SOURCE = Path("job")
-"""In the place of a file name, in messages about a dict."""
+"""The file name in messages about a dict."""
 
 
 def document_of(job: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
-    """The resource, and what messages call it.
+    """The resource, and its file name for messages.
 
     Args:
         job: The file of a TpuTrainingJob, or its content.
 
     Raises:
-        CommandError: no such file, not one TpuTrainingJob, or a value that JSON has not.
+        CommandError: no such file, not one TpuTrainingJob, or a value that JSON does not have.
     """
     if not isinstance(job, Mapping):
         return read_document(Path(job)), Path(job)
@@ -36,13 +36,13 @@ def settings_of(changes: Mapping[str, Any] | None) -> list[str]:
     """Fields to set, as `--set` takes them; None removes a field.
 
     Raises:
-        CommandError: a value that JSON has not, or a path with an equals sign.
+        CommandError: a value that JSON does not have, or a path with an equals sign.
     """
     for path in changes or {}:
         if "=" in path:
             raise CommandError(f"set: {path!r} has a value in its name; write {{'spec.trainer.steps': 100}}")
     try:
-        # Not as escapes: YAML, by which the value is read, takes both halves of an emoji for characters of their own.
+        # Without escapes: YAML, which parses the value, would read an escaped emoji as two characters.
         return [
             f"{path}={json.dumps(value, allow_nan=False, ensure_ascii=False)}"
             for path, value in (changes or {}).items()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A TpuTrainingJob as the cluster had it when it was read."""
+    """A TpuTrainingJob as it was when it was read from the cluster."""
 
     resource: Mapping[str, Any]
     """The whole object, as decoded JSON."""
@@ -46,17 +46,17 @@ class Job:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Phase, step, loss, restarts and more; empty until the operator has looked at it."""
+        """Phase, step, loss, restarts and more; empty until the operator writes it."""
         return self.resource.get("status") or {}
 
     @property
     def phase(self) -> str | None:
-        """Running, Succeeded, Failed and others; None until the operator has looked at it."""
+        """Running, Succeeded, Failed and others; None until the operator writes it."""
         return self.status.get("phase")
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Its numbers by step, read from its checkpoint directory.
+        """Its metrics by step, read from its checkpoint directory.
 
         Raises:
             CommandError: it has none, or the directory cannot be read from here, or pandas is not installed.
@@ -102,18 +102,18 @@ def submit(
 ) -> Job:
     """Creates a job on the cluster, as `tpujob submit --no-follow` does.
 
-    This machine and the API server check it first. What is allowed and probably not meant is a `UserWarning`.
+    This machine and the API server check it first. Valid but probably unintended settings give a `UserWarning`.
 
     Args:
         job: The file of a TpuTrainingJob, or its content as a dict.
         set: Fields to set: `{"spec.trainer.steps": 100}`; None removes one.
-        namespace: Else that of the job, else that of the context.
-        context: Of the kubeconfig; else its current one.
+        namespace: None: that of the job, else that of the context.
+        context: Of the kubeconfig; None: its current one.
         code: Folder of your code: what git tracks and what you changed goes into the job.
         commit: Of that folder.
-        code_to: Where archives of code go; else `checkpointDir/code`.
+        code_to: Where archives of code go; None: `checkpointDir/code`.
         dry_run: Have the server check it, and create nothing.
-        replace: Give a job that is there this spec: save and stop it if it must be, change it, and let it go on.
+        replace: Give an existing job of this name this spec; if necessary, it is saved and stopped first, then resumed.
 
     Raises:
         CommandError: a wrong field, no cluster, or a refusal of the server.
@@ -135,7 +135,7 @@ def get(name: str, *, namespace: str | None = None, context: str | None = None) 
     """A job of the cluster.
 
     Raises:
-        CommandError: there is none of that name, or no cluster.
+        CommandError: there is no job of that name, or no cluster.
     """
     cluster = Cluster.connect(context=context, namespace=namespace)
     return Job(cluster.job(name), cluster)
@@ -145,7 +145,7 @@ def list_jobs(*, namespace: str | None = None, context: str | None = None) -> li
     """The jobs of a namespace.
 
     Raises:
-        CommandError: the cluster does not know the resource, or there is none.
+        CommandError: there is no cluster, or it does not know the resource.
     """
     cluster = Cluster.connect(context=context, namespace=namespace)
     return [Job(each, cluster) for each in cluster.jobs()]
@@ -159,13 +159,13 @@ def wait(
     timeout_seconds: float | None = None,
     say: Callable[[str], object] = print,
 ) -> Job:
-    """Waits for the end of a job, and prints a line for each change.
+    """Waits for a job to succeed, and prints a line for each change.
 
     Args:
         job: Its name, or the job that `submit` returned.
         namespace: Of a name; else that of the context.
         context: Of the kubeconfig; else its current one.
-        timeout_seconds: How long to wait; None: for ever.
+        timeout_seconds: How long to wait; None: no limit.
         say: Called with each line.
 
     Returns:
@@ -174,7 +174,7 @@ def wait(
     Raises:
         CommandError: it cannot be read.
         JobFailed: it ended with an error, or cannot start until it is edited.
-        TimeoutError: it has not ended in time; it goes on.
+        TimeoutError: it has not ended in time; the job continues.
     """
     found = get(job, namespace=namespace, context=context) if isinstance(job, str) else job
     limit = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -211,7 +211,7 @@ def logs(
     tail: int | None = None,
     follow: bool = False,
 ) -> Iterator[str]:
-    """The lines of the hosts' logs, one host after the other, the first that failed at the front.
+    """The lines of the hosts' logs, host by host, the first that failed at the front; with `follow`, as they arrive.
 
     Args:
         job: Its name, or the job.
@@ -220,7 +220,7 @@ def logs(
         slice_index: Only this slice.
         host: Only this host of each slice.
         tail: Last lines of each host; else all.
-        follow: Go on as lines come, until all hosts have ended.
+        follow: Wait for new lines, until all hosts have ended.
 
     Raises:
         CommandError: there is no such job, or it has no pods now.
@@ -233,7 +233,7 @@ def logs(
 
 
 def stop(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:
-    """Asks a job to save and stop; `resume` goes on from its last checkpoint.
+    """Asks a job to save and stop; `resume` continues from its last checkpoint.
 
     Raises:
         CommandError: there is no such job, or it has ended.
@@ -242,7 +242,7 @@ def stop(job: str | Job, *, namespace: str | None = None, context: str | None = 
 
 
 def resume(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:
-    """Lets a stopped job go on.
+    """Resumes a stopped job.
 
     Raises:
         CommandError: there is no such job, or it is not stopped.
@@ -251,7 +251,7 @@ def resume(job: str | Job, *, namespace: str | None = None, context: str | None 
 
 
 def retry(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:
-    """Starts a job that has ended again, from its last checkpoint.
+    """Restarts an ended job from its last checkpoint.
 
     Raises:
         CommandError: there is no such job, or it has not ended.

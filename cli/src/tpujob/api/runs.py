@@ -33,19 +33,19 @@ class Run:
 
     name: str
     phase: str
-    """Succeeded, Suspended (stopped by Ctrl-C or SIGTERM, goes on when run again) or Failed."""
+    """Succeeded, Suspended (stopped by Ctrl-C or SIGTERM, continues when run again) or Failed."""
     exit_code: int
-    """With the meanings of `tpujob run`."""
+    """With the same meaning as that of `tpujob run`."""
     summary: Mapping[str, Any]
-    """What `tpujob run -o json` ends with: step, losses, checkpoint, message and more."""
+    """The summary that ends `tpujob run -o json`: step, losses, checkpoint, message and more."""
     checkpoint_dir: str
-    """Where its checkpoints and numbers are."""
+    """Where its checkpoints and metrics are."""
     log_files: tuple[Path, ...]
     """One for each process, in order of process id."""
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Its numbers by step, those of earlier runs that it went on from included.
+        """Its metrics by step, including those of earlier runs that it continued.
 
         Raises:
             CommandError: it has made no step, runs no trainer, or pandas is not installed.
@@ -86,25 +86,25 @@ def run(
 ) -> Run:
     """Runs a job or a program on this machine to its end, as `tpujob run` does, and prints its progress.
 
-    Ctrl-C, or the interrupt of a notebook's kernel, saves and stops: the run that is returned is Suspended, and the
-    same call goes on.
+    Ctrl-C, or the interrupt of a notebook's kernel, saves and stops: the returned run is Suspended, and the same call
+    continues it.
 
     Args:
         job: The file of a TpuTrainingJob, its content as a dict, or a Python program (a file name in `.py`).
-        arguments: Of a program.
+        arguments: For a program.
         set: Fields to set: `{"spec.trainer.steps": 100}`; None removes one.
         accelerator: For a program: `cpu:HOSTSxDEVICES`, or a TPU type to rehearse.
-        cpu: Whether CPU devices stand in for TPU chips, also where there are some.
+        cpu: Whether CPU devices stand in for TPU chips, even if the machine has some.
         restarts: Run again after a crash, so many times without a newer checkpoint.
         directory: Where logs go, and checkpoints unless the job names a place.
         code: Folder of your code, packed as for pods.
-        max_processes: More are refused.
+        max_processes: A job with more is refused.
 
     Returns:
         The run, Succeeded or Suspended.
 
     Raises:
-        CommandError: before anything was started: a wrong field, or something that is not there.
+        CommandError: before anything was started: a wrong field, or something is missing.
         RunFailed: the run ended with an error; its `run` has logs, numbers and checkpoints.
         RuntimeError: this is not the main thread, the only one that Python lets handle Ctrl-C.
     """

@@ -1,7 +1,7 @@
 """Everything that a site without a network needs, in one folder.
 
-- The folder is its own state: what is there and right is kept, so an interrupted run goes on where it was.
+- The folder is its own state: correct files in it are kept, so the next run continues an interrupted one.
   SHA256SUMS is written last; a folder without it is not a bundle yet.
-- Wheels come by the lock files alone: their hashes decide what is right, wherever a file was found.
+- The lock files alone decide about wheels: a file must have one of their hashes, wherever it was found.
 - The folder is a build context: its Dockerfile makes the images from the wheels, with no index.
 """

@@ -1,7 +1,7 @@
 """Image archives: one file that `docker load`, `podman load`, `ctr images import`, skopeo and buildah all read.
 
-It is an OCI layout with compressed layers, which names its image as containerd looks for it, and holds beside it the
-manifest.json by which Docker finds the same blobs. Blobs are named by their checksums, so that a damaged one shows.
+It is an OCI layout with compressed layers and the image name in containerd's annotation, plus the manifest.json by
+which Docker finds the same blobs. Blobs are named by their checksums, so that damage is detected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ImageArchive:
-    """What an archive says about itself."""
+    """The names and ids of the images in an archive."""
 
     names: tuple[str, ...]
     """Of its images, with registry and tag."""
@@ -38,7 +38,7 @@ def write_archive(layout: Path, image: str, archive: Path) -> None:
 
     Args:
         layout: The folder, as `buildah push … oci:FOLDER` leaves it.
-        image: The name that loading it shall make.
+        image: The name of the image once it is loaded.
         archive: The file to write.
     """
     index = json.loads((layout / INDEX).read_text())
@@ -71,7 +71,7 @@ def write_archive(layout: Path, image: str, archive: Path) -> None:
 
 
 def read_archive(archive: Path) -> ImageArchive:
-    """What is in an archive, by `docker save`, `podman save`, buildah, skopeo or this program.
+    """The images in an archive that `docker save`, `podman save`, buildah, skopeo or this program wrote.
 
     Raises:
         ValueError: It is not an image archive.
@@ -89,7 +89,7 @@ def read_archive(archive: Path) -> ImageArchive:
 
 
 def damage(archive: Path) -> list[str]:
-    """A line for each blob that is not what its name says, and one if the archive cannot be read."""
+    """A line for each blob whose checksum is not its name, and one if the archive cannot be read."""
     lines = []
     try:
         with tarfile.open(archive) as tar:

@@ -19,7 +19,7 @@ INSPECT = {
     "podman": ("podman", "image", "inspect", "--format={{.Id}}"),
     "buildah": ("buildah", "inspect", "--type=image", "--format={{.FromImageID}}"),
 }
-"""How each builder is asked for an image's id, in the order in which they are asked."""
+"""The command of each builder that prints an image's id, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class StoredImage:
 
     builder: str
     name: str
-    """What this builder calls it."""
+    """Its name in this builder's store."""
     image_id: str
     """Checksum of its configuration (in some Docker stores, of its manifest), in hex digits."""
 
 
 def find_image(image: str) -> StoredImage:
-    """Where on this machine an image is.
+    """An image in the store of the first builder on this machine that has it.
 
     Raises:
-        CommandError: No builder has it; says which were asked.
+        CommandError: No builder has it; the message names those that were tried.
     """
     asked = []
     for builder, inspect in INSPECT.items():
@@ -58,7 +58,7 @@ def find_image(image: str) -> StoredImage:
 
 
 def carry_image(image: str, bundle: Path, announce: Callable[[str], object]) -> str:
-    """Writes an image into a bundle, unless it is there; returns the archive's path in it.
+    """Writes an image into a bundle, unless it is already there; returns the archive's path in it.
 
     Raises:
         CommandError: No builder has it, or the builder could not write it.

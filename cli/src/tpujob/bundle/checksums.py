@@ -18,13 +18,13 @@ def sha256(file: Path) -> str:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Every file below a folder but the list of sums, by its path from there."""
+    """The relative paths of all files below a folder except the list of sums, sorted."""
     files = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in files if name != SUMS)
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the sums of all files, last: a bundle with the list is whole."""
+    """Writes the sums of all files; called last, because a bundle with the list counts as complete."""
     lines = [f"{sha256(folder / name)}  {name}\n" for name in files_of(folder)]
     unfinished = folder / f".{SUMS}"
     unfinished.write_text("".join(lines))
@@ -35,7 +35,7 @@ def read_sums(text: str) -> dict[str, str]:
     """Sums by path.
 
     Raises:
-        ValueError: A line is something else.
+        ValueError: A line is not a checksum and a path.
     """
     sums = {}
     for line in text.splitlines():
@@ -47,7 +47,7 @@ def read_sums(text: str) -> dict[str, str]:
 
 
 def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """A line for every file that is wrong, missing or not listed; nothing if all is as it should be."""
+    """A line for every file that is wrong, missing or not listed; empty if there is none."""
     lines = []
     for name in sorted({*expected, *found}):
         if name not in found:
@@ -60,7 +60,7 @@ def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[s
 
 
 def verify(folder: Path) -> list[str]:
-    """What is wrong with a bundle, in lines; nothing if it is whole."""
+    """A line for each problem of a bundle; empty if it is complete and undamaged."""
     try:
         expected = read_sums((folder / SUMS).read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a bundle holds, and where it comes from in a checkout. Pure."""
+"""The contents of a bundle, and where they are in a checkout. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 LOCKS = ("operator", "trainer-tpu", "run", "build")
-"""Files in requirements/ whose wheels are taken along: for both images, for the command line with a trainer for CPUs,
+"""Lock files in requirements/ whose wheels are included: for both images, for the command line with a trainer for CPUs,
 and for building our own."""
 OWN = {
     "tpujob-contract": "contract",
@@ -23,7 +23,7 @@ OWN_LOCKS = {
     "own-trainer": ("tpujob-contract", "tpujob-launcher", "tpujob-trainer", "tpujob-sdk"),
     "own-run": tuple(OWN),
 }
-"""Lock files of our own wheels, beside those of what they need."""
+"""Lock files of our own wheels, in addition to those of their dependencies."""
 COPIED = {
     "images/offline/Dockerfile": "Dockerfile",
     "charts/tpujob-operator/crd/tputrainingjobs.yaml": "crd/tputrainingjobs.yaml",
@@ -36,12 +36,12 @@ EXAMPLES = "examples"
 CHART = "charts/tpujob-operator"
 SOURCES = (*OWN.values(), "charts", "docs", "examples", "images", "requirements")
 SOURCE_FILES = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "CHANGELOG.md")
-"""With the folders SOURCES: enough to change the code, make wheels of it and bundle again."""
+"""With the folders SOURCES: enough to change the code, build wheels and make a bundle again."""
 DOCKERIGNORE = "# What the Dockerfile installs; the rest of the bundle stays behind.\n*\n!wheels\n!requirements\n"
 PACKAGES, PINS = "packages", "requirements.txt"
 """The folder for `spec.packages`, and the file with pins in it."""
 MARKS = ("Dockerfile", "requirements/run.txt", "contract/pyproject.toml", f"{CHART}/Chart.yaml")
-"""Files by which a checkout is known."""
+"""Files that identify a checkout."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CarriedImage:
     file: str
     """Its path in the bundle."""
     names: tuple[str, ...]
-    """What loading it makes, registry and tag included."""
+    """The names of its images once loaded, with registry and tag."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Contents:
     pythons: tuple[str, ...]
     """Versions of Python that the wheels are for, e.g. `3.12`."""
     base_image: str
-    """What the Dockerfile builds on."""
+    """The image that the Dockerfile builds on."""
     images: tuple[CarriedImage, ...] = field(default=())
     has_packages: bool = False
     """Whether there is a folder of packages for the site's own jobs."""
@@ -84,7 +84,7 @@ def familiar_name(image: str) -> str:
 
 
 def local_names(image: str) -> tuple[str, ...]:
-    """Names under which a local builder may have an image, the likeliest first; buildah and podman say localhost/."""
+    """Names under which a local builder may have an image, likeliest first; buildah and podman prefix localhost/."""
     names = [full_name(image)]
     if names[0].startswith("docker.io/library/"):
         names.append(f"localhost/{familiar_name(image)}")
@@ -92,7 +92,7 @@ def local_names(image: str) -> tuple[str, ...]:
 
 
 def archive_name(image: str) -> str:
-    """The file that an image is carried in."""
+    """The path of an image's archive in the bundle."""
     return "images/" + PurePosixPath(familiar_name(image)).name.replace(":", "-").replace("@", "-") + ".tar"
 
 

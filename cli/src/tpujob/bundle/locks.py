@@ -1,4 +1,4 @@
-"""Lock files: what they pin, in blocks of text that pip understands. Pure."""
+"""Lock files: their pins, as blocks of text that pip understands. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pin:
 
     @property
     def marker(self) -> str | None:
-        """Where it is needed; None means everywhere."""
+        """The environment marker; None: it is needed everywhere."""
         condition = self.text.splitlines()[0].partition(" --hash")[0].partition(";")[2]
         return condition.rstrip("\\").strip() or None
 
@@ -77,7 +77,7 @@ def own_lock(wheels: Mapping[str, str], version: str, distributions: Sequence[st
     """A lock file of our own distributions.
 
     Args:
-        wheels: SHA-256 of a wheel by its distribution.
+        wheels: SHA-256 of each wheel, by distribution.
         version: Of all of them.
         distributions: Those to pin.
     """
@@ -85,7 +85,7 @@ def own_lock(wheels: Mapping[str, str], version: str, distributions: Sequence[st
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Requirements with their continuation lines; comments and empty lines left out."""
+    """Requirements with their continuation lines, without comments and empty lines between them."""
     block: list[str] = []
     for line in text.splitlines():
         if not block and (not line.strip() or line.startswith("#")):

@@ -1,4 +1,4 @@
-"""`tpujob bundle`: makes a bundle, or goes on with one that was interrupted."""
+"""`tpujob bundle`: makes a bundle, or completes an interrupted one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tpujob_contract import ExitCode
 UNFINISHED = (".fetch-*", ".build-*", ".image-*")
 """Folders that an interrupted run leaves."""
 OWN_LOCK = "requirements/own-run.txt"
-"""It names our wheels, once they are those of the source that the bundle carries."""
+"""Pins our wheels; it exists only if they were built from the source in the bundle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleRequest:
-    """What a person asked for."""
+    """The options of `tpujob bundle`."""
 
     out: Path
     source: Path | None = None
@@ -43,23 +43,23 @@ class BundleRequest:
     base_image: str | None = None
     """None: the Dockerfile's."""
     more_images: tuple[str, ...] = ()
-    """Names of images to carry beside ours."""
+    """Names of images to include in addition to ours."""
     archives: tuple[Path, ...] = ()
-    """Image archives to carry in place of those that a builder has."""
+    """Image archives to include in place of our images and the base image from a builder."""
     with_images: bool = True
     packages: Path | None = None
     """A file with pins, for `spec.packages` of the site's own jobs."""
 
 
 def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Contents:
-    """Makes the bundle whole and returns what it holds.
+    """Makes or completes the bundle, and returns its contents.
 
     Args:
         request: What to make, and where.
         announce: Called with a line before each part that takes time.
 
     Raises:
-        CommandError: Something that it is made from is missing; what was made so far stays, for the next run.
+        CommandError: An input is missing; what was made so far stays, for the next run.
     """
     source, bundle = find_checkout(request.source), request.out
     _check_target(bundle)
@@ -72,7 +72,7 @@ def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Co
         version = chart_version(source)
         _copy(source, bundle)
         same_source = _pack(source, bundle, version)
-        # First what fails soonest: an image that is not here.
+        # Before the wheels, which take longer: an image may be missing on this machine.
         base = request.base_image or default_base(source)
         images = _carry_images(request, base, version, announce)
         _wheels(request, source, version, announce, same_source=same_source)
@@ -104,21 +104,21 @@ def find_checkout(named: Path | None) -> Path:
 
 
 def chart_version(source: Path) -> str:
-    """The version that tags the images."""
+    """The chart's appVersion, which is the tag of the images."""
     found = re.search(r'^appVersion: "?([^"\s]+)', (source / contents.CHART / "Chart.yaml").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
 def default_base(source: Path) -> str:
-    """The base image of the Dockerfile, unless one is named."""
+    """The default base image of the Dockerfile."""
     found = re.search(r"^ARG BASE_IMAGE=(\S+)", (source / "images/offline/Dockerfile").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
 def _check_target(bundle: Path) -> None:
-    """Refuses a folder with other things in it: all that does not belong to a bundle would be listed in it."""
+    """Refuses a folder with unrelated files: the list of checksums would include them."""
     if bundle.is_dir() and any(bundle.iterdir()) and not (bundle / "requirements" / "run.txt").exists():
         raise CommandError(
             f"--out: {str(bundle)!r} holds something else; name a new folder, or that of an earlier bundle"
@@ -127,7 +127,7 @@ def _check_target(bundle: Path) -> None:
 
 @contextmanager
 def _alone(bundle: Path) -> Iterator[None]:
-    """Holds the folder; the kernel lets go of it with the process."""
+    """Locks the folder; the kernel releases the lock if the process dies."""
     folder = os.open(bundle, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,7 +149,7 @@ def _copy(source: Path, bundle: Path) -> None:
 
 
 def _pack(source: Path, bundle: Path, version: str) -> bool:
-    """Packs the chart and the sources; returns whether the sources are those that were there already."""
+    """Packs the chart and the sources; returns whether the sources are the same as in the bundle before."""
     chart = source / contents.CHART
     _drop_others(bundle / "chart", f"{chart.name}-{version}.tgz")
     pack(bundle / f"chart/{chart.name}-{version}.tgz", chart.name, chart, ["."])
@@ -159,14 +159,14 @@ def _pack(source: Path, bundle: Path, version: str) -> bool:
     pack(now, f"tpujob-{version}", source, (*contents.SOURCES, *contents.SOURCE_FILES))
     is_same = archive.exists() and sha256(now) == sha256(archive)
     if not is_same:
-        # First: should this end before our wheels are rebuilt, nothing may take the old ones for those of the source.
+        # Before the new source is there: if our wheels are not rebuilt in this run, the old ones must not count as its.
         (bundle / OWN_LOCK).unlink(missing_ok=True)
     now.replace(archive)
     return is_same
 
 
 def _drop_others(folder: Path, name: str) -> None:
-    """Removes what earlier versions left."""
+    """Removes files with other names, which earlier versions left."""
     for old in folder.iterdir():
         if old.name != name:
             old.unlink()
@@ -182,7 +182,7 @@ def _carry_images(
         for archive in request.archives:
             _read(archive)
             target = bundle / "images" / archive.name
-            # Who goes on with a bundle may name the archives that it has already.
+            # A run that completes a bundle may name archives that are already in it.
             if not (target.exists() and target.samefile(archive)):
                 announce(f"images/{archive.name}: a copy of {archive}")
                 shutil.copyfile(archive, target)
@@ -206,7 +206,7 @@ def _read(archive: Path) -> tuple[str, ...]:
 
 
 def _packages(request: BundleRequest, announce: Callable[[str], object]) -> None:
-    """The folder that `spec.packages` of a job names: the pins, and their wheels for each Python."""
+    """Fills the folder for `spec.packages` with the pins and their wheels for each Python; without pins, removes it."""
     place = request.out / contents.PACKAGES
     if request.packages is None:
         shutil.rmtree(place, ignore_errors=True)

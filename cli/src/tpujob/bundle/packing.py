@@ -1,4 +1,4 @@
-"""Archives that depend on nothing but what is in them: the chart as Helm packs it, and the sources."""
+"""Reproducible archives: the chart as Helm packs it, and the sources."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def pack(archive: Path, top: str, folder: Path, names: Iterable[str]) -> None:
 
     Args:
         archive: The file to write.
-        top: The folder that everything in it is below.
+        top: The archive's top folder.
         folder: Where the files are.
-        names: Files, and folders to be packed with all that is in them.
+        names: Files, and folders that are packed with all files below them.
     """
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as tar:

@@ -1,4 +1,4 @@
-"""The README of a bundle: what is in it, and the commands that load, install and build. Pure, but for its template."""
+"""The README of a bundle: its contents, and the commands that load, install and build. Pure, except for templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES_ROW = (
     "`packages: {requirements: packages/requirements.txt, wheels: packages}` |"
 )
 REGISTRY = "registry.example.com/tpujob"
-"""Stands for the site's own in commands."""
+"""A placeholder for the site's own registry in commands."""
 
 
 def readme(contents: Contents) -> str:

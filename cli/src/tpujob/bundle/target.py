@@ -1,4 +1,4 @@
-"""The Python and the system that wheels are for, which need not be those that run this. Pure."""
+"""The Python version and the system that wheels are for, which may differ from those that run this. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from tpujob.bundle.locks import Pin
 
 NEWEST_GLIBC = 36
-"""Minor version of the glibc that wheels may need: Debian 12, on which the images are based; older ones fit as well."""
+"""Minor version of the newest glibc that wheels may need: that of Debian 12, on which the images are based."""
 ARCHITECTURE = "x86_64"
 
 
@@ -20,7 +20,7 @@ class Target:
         """Takes a version such as `3.12`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: It is not such a version.
         """
         major, _, minor = python.partition(".")
         if major != "3" or not minor.isdecimal():
@@ -36,7 +36,7 @@ class Target:
 
     @property
     def pip_options(self) -> list[str]:
-        """What makes pip choose for this target."""
+        """The options that make pip choose wheels for this target."""
         platforms = (f"--platform={platform}" for platform in self._platforms)
         return ["--only-binary=:all:", f"--python-version={self.python}", *platforms]
 
@@ -48,7 +48,7 @@ class Target:
             return False
 
     def is_meant_by(self, wheel: str) -> bool:
-        """Whether it fits, and is not for an older Python (`py312` on 3.13): there may be one for this beside it."""
+        """Whether it fits and is not tagged for an older Python (`py312` on 3.13): this one may have its own wheel."""
         return self.fits(wheel) and not self._close_tags.isdisjoint(parse_wheel_filename(wheel)[3])
 
     def needs(self, pin: Pin) -> bool:

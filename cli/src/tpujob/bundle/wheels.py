@@ -1,4 +1,4 @@
-"""Wheels of the lock files, and our own, in one folder; whole for each Python that was asked for, without an index."""
+"""Wheels of the lock files, and our own, in one folder: all that each requested Python needs, without an index."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
 
 CHUNK = 8
-"""Pins that are fetched by one call of pip; what an interruption loses."""
+"""Pins that are fetched by one call of pip: the most that an interruption loses."""
 
 
 class WheelFolder:
     """The folder `wheels` of a bundle."""
 
     def __init__(self, folder: Path, seeds: Sequence[Path], announce: Callable[[str], object]) -> None:
-        """Seeds are folders with wheels, tried before the index."""
+        """Creates the folder if needed; `seeds` are folders with wheels, tried before the index."""
         if importlib.util.find_spec("pip") is None:
             raise CommandError(
                 "wheels are fetched by pip, which this Python environment lacks; install pip into it",
@@ -38,7 +38,7 @@ class WheelFolder:
         folder.mkdir(parents=True, exist_ok=True)
 
     def drop_damaged(self, pins: Sequence[Pin]) -> None:
-        """Removes, by name, each wheel of a pin that has no hash of it."""
+        """Removes each wheel that has the name of a pin, but none of its hashes."""
         for pin in pins:
             for wheel in _wheels_of(pin, self.folder):
                 if self._sum(wheel) not in pin.hashes:
@@ -46,10 +46,10 @@ class WheelFolder:
                     wheel.unlink()
 
     def fetch(self, pins: Sequence[Pin], target: Target) -> set[str]:
-        """Fetches what is missing for a target; returns the wheels that fit it.
+        """Fetches the wheels that are missing for a target; returns the names of all that fit it.
 
         Raises:
-            CommandError: pip could not; with its last line.
+            CommandError: pip failed, with its last error line; or no wheel of a pin fits.
         """
         pins = [pin for pin in pins if target.needs(pin)]
         missing = [pin for pin in pins if not self._meant(pin, target, self.folder)]
@@ -68,12 +68,12 @@ class WheelFolder:
         return {wheel.name for wheels in found.values() for wheel in wheels}
 
     def find(self, pins: Sequence[Pin]) -> set[str] | None:
-        """The wheels that have a hash of each of these pins; None if one is missing or damaged."""
+        """The names of the wheels of these pins; None: one is missing or damaged."""
         found = {wheel.name for pin in pins for wheel in _wheels_of(pin, self.folder) if self._sum(wheel) in pin.hashes}
         return found if len(found) == len(pins) else None
 
     def build_own(self, sources: Sequence[Path]) -> dict[str, Path]:
-        """Builds our distributions with what the folder holds; the wheels by distribution.
+        """Builds our wheels, with build tools from the folder alone; returns their paths by distribution.
 
         Raises:
             CommandError: One does not build.
@@ -89,7 +89,7 @@ class WheelFolder:
         return wheels
 
     def keep_only(self, names: set[str]) -> None:
-        """Removes wheels of earlier lock files, and what an interrupted run left."""
+        """Removes all other files: wheels of earlier lock files, and files of an interrupted run."""
         for path in self.folder.iterdir():
             if path.name not in names and path.is_file():
                 path.unlink()
@@ -103,7 +103,7 @@ class WheelFolder:
         return [wheel for wheel in self._fitting(pin, target, folder) if target.is_meant_by(wheel.name)]
 
     def _copy(self, wheel: Path) -> None:
-        """Takes a wheel over, by a link where that can be: none is ever written to."""
+        """Copies a wheel into the folder, as a hard link if possible: wheels are never modified in place."""
         unfinished = self.folder / f".fetch-{wheel.name}"
         unfinished.unlink(missing_ok=True)
         try:
@@ -115,7 +115,7 @@ class WheelFolder:
     def _download(self, pins: Sequence[Pin], target: Target) -> None:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetch-") as folder:
             lock = Path(folder) / "lock.txt"
-            # Without markers: pip would judge them by the Python that runs it.
+            # Without markers: pip would evaluate them for the Python that runs it.
             lock.write_text("".join(f"{pin.unconditional}\n" for pin in pins))
             download = ["download", "--no-deps", "--require-hashes", f"--requirement={lock}", f"--dest={folder}"]
             _check(_pip(*download, *target.pip_options, alone=False), f"fetching {pins[0].name} to {pins[-1].name}")
@@ -142,7 +142,7 @@ def _wheels_of(pin: Pin, folder: Path) -> Iterator[Path]:
 
 
 def _pip(*arguments: str, alone: bool) -> subprocess.CompletedProcess[str]:
-    """Runs pip; alone, with nothing of the person's configuration, which may name other places to look in."""
+    """Runs pip; `alone`: without the user's configuration, which may name other indexes."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     if alone:
         environment = {key: value for key, value in environment.items() if not key.startswith("PIP_")}

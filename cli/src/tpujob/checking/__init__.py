@@ -1,1 +1,1 @@
-"""Size, cost and doubts of a job before it runs: `tpujob check`."""
+"""Size, cost and warnings for a job before it runs: `tpujob check`."""

@@ -20,11 +20,11 @@ GB = 1e9
 def compile_job(
     job: TpuTrainingJob, *, vocabulary: int, suggest: bool, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The figures of the compiled step; with a change that makes it fit, or with changes ranked.
+    """The figures of the compiled step, with a change that makes it fit, or with a ranking of other layouts.
 
     Args:
         job: whose step is compiled.
-        vocabulary: ids of the tokenizer, where the model does not fix their number.
+        vocabulary: number of the tokenizer's ids, for a model that does not fix it.
         suggest: compile the best of other layouts, too.
         environ: with the job's code on PYTHONPATH; None: that of the command line.
 
@@ -37,7 +37,7 @@ def compile_job(
         )
     slices = (job.accelerator.generation, job.accelerator.topology, "--slices", str(job.slices))
     options = ("--vocabulary", str(vocabulary), "--suggest" if suggest else "--mend")
-    # As the pods get them: the program that is compiled is the one that runs.
+    # The pods' flags, so that the compiled program is the one that runs.
     flags = libtpu_arguments(job, JobSettings())
     environ = os.environ if environ is None else environ
     if flags:
@@ -86,7 +86,7 @@ def _speed(step: Mapping[str, Any], chips: int) -> Iterator[str]:
 
 
 def _seconds(step: Mapping[str, Any]) -> str:
-    """The least time of a step, and its parts."""
+    """The minimum time of a step and its parts, in words."""
     whole, memory = step["ideal_step_seconds"], step["memory_seconds"]
     if memory >= whole:
         return f"{whole:.3f} s, to read and write the state"

@@ -19,11 +19,11 @@ COMPILE_SECONDS = (30, 180)
 
 
 def on_tpu(job: TpuTrainingJob, found: Mapping[str, Any], bandwidth: float) -> dict[str, Any]:
-    """What its workers hold and how long they take; nothing where no TPU computes.
+    """The memory and time of an extraction's workers; empty if the job has no TPUs.
 
     Args:
         job: The job; each of its hosts is a worker with all weights.
-        found: What the trainer says of it.
+        found: The trainer's figures for it.
         bandwidth: Bytes that a host reads or writes in a second.
     """
     accelerator = job.accelerator
@@ -53,7 +53,7 @@ def on_tpu(job: TpuTrainingJob, found: Mapping[str, Any], bandwidth: float) -> d
 
 
 def describe_bounds(found: Mapping[str, Any], chips: int) -> Iterator[str]:
-    """Upper bounds of an extraction; what `--data` found is nearer, and has lines of its own."""
+    """Upper bounds of an extraction, in lines; the figures of `--data` are closer, and have their own lines."""
     each = f"up to {found['sequence_length']:,} tokens and {size(found['row_bytes'])} of values before compression"
     if found["rows"] is None:
         yield f"extraction: all rows of the data, each of {each}; --data counts them"
@@ -65,7 +65,7 @@ def describe_bounds(found: Mapping[str, Any], chips: int) -> Iterator[str]:
 
 
 def describe_on_tpu(found: Mapping[str, Any], chips: int, bound: str = "") -> Iterator[str]:
-    """Memory and time, as far as they are known; `bound` stands before what can only be less."""
+    """Memory and time in lines, as far as they are known; `bound` precedes the figures that are upper bounds."""
     if "weight_bytes_per_chip" in found:
         held, has = found["weight_bytes_per_chip"] / GIB, found["hbm_gib"]
         rest = "activations come on top" if held < has else "they do not fit; take hosts with more chips"

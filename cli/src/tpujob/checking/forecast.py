@@ -26,7 +26,7 @@ def forecast(job: TpuTrainingJob, run: Mapping[str, Any] | None, *, environ: Map
 
     Args:
         job: the job.
-        run: for training, what `check_job` says of it.
+        run: for training, the result of `check_job`.
         environ: with the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
@@ -63,7 +63,7 @@ def read_prices(file: Path) -> Facts:
 def cost(
     prices: Facts, generation: str, *, is_spot: bool, chip_hours: tuple[float, float] | None, num_bytes: int | None
 ) -> Facts:
-    """What chips and a month of storage cost; None where the table has no such price.
+    """The cost of the chips and of a month of storage; None for one whose amount or storage price is unknown.
 
     Raises:
         CommandError: the table has no price for the generation.
@@ -81,7 +81,7 @@ def cost(
 
 
 def describe(found: Mapping[str, Any]) -> Iterator[str]:
-    """The forecast in lines for people; none where nothing was asked."""
+    """The forecast in lines for people; none if it is empty."""
     if not found:
         return
     rows = "an unknown number of rows" if found["rows"] is None else counted(found["rows"], "row")

@@ -1,4 +1,4 @@
-"""The resources and results of a job, by arithmetic: before anything is booked."""
+"""The resources and figures of a job, by arithmetic, before it takes any machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_job(
 
     Args:
         job: The job.
-        bandwidth: Bytes that a host of an extraction reads or writes in a second.
+        bandwidth: Bytes per second that a host of an extraction reads or writes.
         environ: With the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
@@ -66,7 +66,7 @@ def check_job(
 def _trained(
     job: TpuTrainingJob, facts: dict[str, Any], unknown: str, environ: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """The facts about a training: its figures, or why there are none; warnings and effective values are added."""
+    """The figures of a training, or why there are none; adds warnings and effective values to `facts`."""
     accelerator, block = job.accelerator, job.spec.trainer or {}
     devices = job.hosts * accelerator.devices_per_host
     request = {
@@ -156,7 +156,7 @@ def _maxtext(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _batch(run: Mapping[str, Any]) -> str:
-    """Rows of a step for each device; where gradients are accumulated, of a micro-batch, too."""
+    """The rows per device of a step and, if gradients are accumulated, of a micro-batch."""
     each = run["rows_per_device"]
     text = f"{magnitude(each)} row{'s' if each != 1 else ''} of each step for each device"
     if run["micro_batch_rows"] != run["batch_size"]:

@@ -7,9 +7,9 @@ from tpujob_resource.errors import InvalidField
 from tpujob_resource.topology.parse import parse_accelerator
 
 VOCABULARY_OF_BYTES = ("tiny", "small")
-"""Presets whose vocabulary follows from the tokenizer; the others want their own."""
+"""Presets whose vocabulary follows from the tokenizer; the others need their own tokenizer."""
 SMALLEST = "tiny"
-"""The preset whose own batches suit a laptop."""
+"""The preset whose default batch suits a laptop."""
 
 
 def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:
@@ -45,11 +45,11 @@ spec:
 
 
 def _laptop_size(accelerator: str, preset: str) -> str:
-    """Lines with a batch that CPUs get through in seconds, one row for each device."""
+    """YAML lines for a batch that CPUs process in seconds, with one row for each device."""
     try:
         devices = parse_accelerator(accelerator).chips
     except InvalidField:
-        return ""  # The whole job is checked when it is written, and refused by field.
+        return ""  # The job is validated when it is written, and the error names the field.
     return f"""\
     # A batch for a laptop. Without these two lines it is that of {preset} on TPUs, which takes hours here.
     batchSize: {devices}

@@ -1,1 +1,1 @@
-"""What lies in a checkpoint directory."""
+"""The contents of a checkpoint directory."""

@@ -15,7 +15,7 @@ def read_attempts(directory: str) -> dict[str, Any]:
     """The attempts of a checkpoint directory.
 
     Raises:
-        CommandError: there is none, or it cannot be read from here.
+        CommandError: the directory does not exist, or cannot be read from here.
     """
     return trainer_program.ask(Program.CHECKPOINTS, directory, ATTEMPTS)
 

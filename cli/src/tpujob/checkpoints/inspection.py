@@ -1,4 +1,4 @@
-"""A checkpoint directory as the trainer's own code sees it, in words."""
+"""A checkpoint directory as the trainer's code reads it, as data and as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ type Facts = Mapping[str, Any]
 
 
 def inspect(directory: str, *step: str) -> dict[str, Any]:
-    """What the trainer finds in a directory, or about one checkpoint in it.
+    """The trainer's facts about a directory, or about one checkpoint in it.
 
     Raises:
         CommandError: with the trainer's line and exit code.
@@ -32,7 +32,7 @@ def read(verb: str, directory: str, *arguments: str) -> dict[str, Any]:
 
 
 def verified_export(directory: str, *python: str) -> dict[str, Any]:
-    """How far an export's logits in transformers are from the trainer's, on CPU.
+    """The difference between an export's logits in transformers and the trainer's, on CPU.
 
     Raises:
         CommandError: with the trainer's line and exit code.

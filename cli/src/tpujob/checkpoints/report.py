@@ -13,10 +13,10 @@ from tpujob.trainer_program import Program
 
 
 def write_report(directories: Sequence[str], out: Path) -> dict[str, Any]:
-    """Writes the file; what was found about each run.
+    """Writes the file; returns the facts about each run.
 
     Raises:
-        CommandError: a directory has no numbers or cannot be read from here, or the file cannot be written.
+        CommandError: a directory has no metrics or cannot be read from here, or the file cannot be written.
     """
     return trainer_program.ask(Program.RUN_REPORT, {"directories": list(directories), "out": str(out)})
 

@@ -11,7 +11,7 @@ from tpujob.errors import CommandError
 
 
 def stop(cluster: Cluster, name: str) -> Object:
-    """The job, which is asked to save and stop.
+    """Asks a job to save and stop; returns the job.
 
     Raises:
         CommandError: there is none, or it has ended.
@@ -21,10 +21,10 @@ def stop(cluster: Cluster, name: str) -> Object:
 
 
 def resume(cluster: Cluster, name: str) -> Object:
-    """The job, which is asked to go on.
+    """Asks a stopped job to continue; returns the job.
 
     Raises:
-        CommandError: there is none, or it is not stopped.
+        CommandError: there is none, it has ended, or it is not stopped.
     """
     job = cluster.job(name)
     _require_unfinished(job, "resume")
@@ -34,7 +34,7 @@ def resume(cluster: Cluster, name: str) -> Object:
 
 
 def retry(cluster: Cluster, name: str) -> Object:
-    """The job, whose `spec.retry` is one more, so that it starts again from its last checkpoint.
+    """Increments a job's `spec.retry`, so that it restarts from its last checkpoint; returns the job.
 
     Raises:
         CommandError: there is none, or it has not ended.

@@ -27,13 +27,13 @@ INSTALL_OPERATOR = (
     "--set image.registry=REGISTRY (an administrator does it; docs/install.md)"
 )
 TIMEOUT_SECONDS = (5.0, 30.0)
-"""To connect, and for an answer."""
+"""To connect, and for a response."""
 NO_TIMEOUT = (5.0, None)
-"""For an answer that comes in parts, as a log that is followed."""
+"""For a streamed response, such as a followed log."""
 
 
 class ApiError(CommandError):
-    """The API server refused a request: what was asked for, the status, the server's words."""
+    """The API server refused a request; with the request, the status and the server's message."""
 
     def __init__(self, request: str, status: int, message: str) -> None:
         code = ExitCode.NOT_FOUND if status in (401, 403, 404) else 1
@@ -44,11 +44,11 @@ class ApiError(CommandError):
 
 
 class UnreachableError(CommandError):
-    """The API server does not answer, which may pass."""
+    """The API server does not answer, which may be temporary."""
 
 
 def not_installed() -> CommandError:
-    """What to say where the API server does not know the kind."""
+    """The error for an API server that does not know the kind."""
     return CommandError(
         f"this cluster has no TpuTrainingJobs; install the operator: {INSTALL_OPERATOR}", exit_code=ExitCode.NOT_FOUND
     )
@@ -65,7 +65,7 @@ class Cluster:
 
     @classmethod
     def connect(cls, *, context: str | None = None, namespace: str | None = None) -> Cluster:
-        """The cluster that kubectl would talk to; nothing is sent yet.
+        """The cluster that kubectl would use; no request is sent yet.
 
         Args:
             context: Of the kubeconfig; None: its current one.
@@ -121,12 +121,12 @@ class Cluster:
             raise not_installed() from error
 
     def pods(self, job: str) -> list[Object]:
-        """The pods of a job, of every attempt that still has some."""
+        """The pods of a job, including those that are left from earlier attempts."""
         selector = urlencode({"labelSelector": f"{kubernetes_names.JOB_NAME}={job}"})
         return list(self.items(f"/api/v1/namespaces/{self.namespace}/pods?{selector}"))
 
     def job_path(self, name: str = "") -> str:
-        """Of a job, or of all in the namespace."""
+        """The path of a job, or of all jobs in the namespace."""
         return f"{JOBS}/namespaces/{self.namespace}/{kubernetes_names.PLURAL}" + (f"/{quote(name)}" if name else "")
 
     def get(self, path: str) -> Object:
@@ -145,11 +145,11 @@ class Cluster:
             more = f"&continue={quote(token)}"
 
     def create(self, path: str, value: Mapping[str, Any]) -> Object:
-        """Creates an object; the server validates it strictly: unknown fields are errors."""
+        """Creates an object; returns it as the server made it."""
         return self._request("POST", path, value)
 
     def replace(self, path: str, value: Mapping[str, Any]) -> Object:
-        """Replaces an object; its resource version must be that of the one that is there."""
+        """Replaces an object; its resource version must be the current one."""
         return self._request("PUT", path, value)
 
     def patch(self, path: str, change: Mapping[str, Any]) -> Object:
@@ -157,14 +157,14 @@ class Cluster:
         return self._request("PATCH", path, change, content_type=MERGE_PATCH)
 
     def delete(self, path: str) -> None:
-        """Deletes an object, and in the background all that belongs to it."""
+        """Deletes an object; its dependents are deleted in the background."""
         self._request("DELETE", path)
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The body of an answer, in parts, as they come.
+        """The body of a response, in parts as they arrive.
 
         Raises:
-            CommandError: the server refuses or does not answer, or the connection breaks on the way.
+            CommandError: the server refuses or does not answer, or the connection breaks.
         """
         response = self._send("GET", path, None, "application/json", NO_TIMEOUT, preload=False)
         try:
@@ -176,7 +176,7 @@ class Cluster:
 
     @contextmanager
     def execute(self, pod: str, container: str, command: Sequence[str]) -> Iterator[Any]:
-        """A connection to a command that is started in a container (`executing.Stream`); it ends with the block.
+        """Starts a command in a container; the connection (`executing.Stream`) is closed at the end of the block.
 
         Raises:
             CommandError: the API server or the kubelet refuses, or the connection breaks.
@@ -241,13 +241,13 @@ class Cluster:
 
 
 def _contexts(wanted: str | None) -> tuple[list[Any], Any]:
-    """All contexts of the kubeconfig, and its current one; where one is named, none need be current."""
+    """All contexts of the kubeconfig, and its current one, which may be missing only if `wanted` is given."""
     try:
         contexts, active = list_kube_config_contexts()
     except ConfigException:
         if wanted is None:
             raise
-        # The library's public function asks for a current context; its loader takes another one in its place.
+        # The library's public function requires a current context; its loader accepts another one instead.
         file = kube_config.KUBE_CONFIG_DEFAULT_LOCATION
         loader = kube_config._get_kube_config_loader(filename=file, active_context=wanted)  # noqa: SLF001
         contexts, active = loader.list_contexts(), None
@@ -260,7 +260,7 @@ def _kubeconfig_problem(error: Exception) -> str:
 
 
 def _here() -> str:
-    """How to see the runs of this machine, which may be searched with a command for a cluster."""
+    """How to see the runs on this machine: a command for clusters may have been meant for one of them."""
     runs = sorted({path.parent.name for path in Path(".tpujob").glob("*/*/logs")})
     if not runs:
         return "`tpujob run` needs no cluster"

@@ -1,4 +1,4 @@
-"""A job in sentences: where it stands, why, what happened, what to do. Pure."""
+"""A job in sentences: its state, the reasons for it, what happened, what to do. Pure."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def _units(units: Mapping[str, Any] | None) -> Iterator[str]:
-    """Of workers that share a list of units."""
+    """The progress of workers that share a list of units."""
     if units is None:
         return
     parts = [f"{units['done']:,} of {units['total']:,} done"]
@@ -132,7 +132,7 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_place(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How the last attempts ended after which all programs started again in the same pods."""
+    """The ends of the last attempts after which all programs restarted in the same pods."""
     if attempts:
         yield "  the last restarts in the same pods:"
     for each in attempts:
@@ -154,7 +154,7 @@ def _in_place(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _at_the_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
-    """Of a failed job: crashes used of those allowed, and what a retry would lose."""
+    """For a failed job: its crashes out of those allowed, and what a retry would lose."""
     if status.get("phase") != "Failed":
         return
     used, allowed = status.get(to_camel(Cause.CRASH.status_field)), (spec.get("restarts") or {}).get("crashes")

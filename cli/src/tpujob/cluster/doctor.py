@@ -1,4 +1,4 @@
-"""What a cluster needs before a job can run, each with what is there and what to do."""
+"""Checks of what a cluster needs before a job can run: what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPERATOR_SELECTOR = "app.kubernetes.io/name=tpujob-operator"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     verdict: Verdict
     """missing: no job runs without it; note: some do."""
@@ -35,7 +35,7 @@ class CheckResult:
 
 
 def examine(cluster: Cluster) -> Iterator[CheckResult]:
-    """Everything that can be seen of a cluster with the rights of a user."""
+    """The results of all checks, which need no more than a user's rights."""
     yield _resource(cluster, "TpuTrainingJob", kubernetes_names.API_VERSION, kubernetes_names.PLURAL, INSTALL_OPERATOR)
     yield _resource(
         cluster, "JobSet", kubernetes_names.JOBSET_API_VERSION, kubernetes_names.JOBSET_PLURAL, _INSTALL_JOBSET
@@ -57,7 +57,7 @@ _INSTALL_JOBSET = "install JobSet v0.12 or newer: https://jobset.sigs.k8s.io/doc
 
 
 def operator(deployments: Sequence[Object] | None) -> CheckResult:
-    """Whether the operator runs; None: that may not be seen."""
+    """Whether the operator runs; None: Deployments may not be listed."""
     if deployments is None:
         return CheckResult("note", "operator", "you may not list Deployments, so whether it runs is not known")
     if not deployments:
@@ -71,7 +71,7 @@ def operator(deployments: Sequence[Object] | None) -> CheckResult:
 
 
 def queues(found: Sequence[Object] | None) -> CheckResult:
-    """Kueue's queues of the namespace."""
+    """Kueue's queues of the namespace; None: Kueue is not installed, or they may not be listed."""
     if found is None:
         return CheckResult("note", "Kueue", "not installed, or not to be seen; leave spec.queue out")
     names = ", ".join(q["metadata"]["name"] for q in found)
@@ -81,7 +81,7 @@ def queues(found: Sequence[Object] | None) -> CheckResult:
 
 
 def nodes(found: Sequence[Object] | None) -> Iterator[CheckResult]:
-    """TPU machines by kind and shape."""
+    """TPU nodes by type and topology; None: nodes may not be listed."""
     if found is None:
         yield CheckResult("note", "TPU nodes", "you may not list nodes")
         return
@@ -120,7 +120,7 @@ def quotas(found: Sequence[Object]) -> Iterator[CheckResult]:
 
 
 def images(pods: Sequence[Object]) -> Iterator[CheckResult]:
-    """Images that pods of the namespace cannot start from, each once, in the kubelet's words."""
+    """Images that pods of the namespace cannot start from, each once, with the kubelet's message."""
     refused: dict[str, tuple[str, str]] = {}
     for pod in pods:
         status = pod.get("status") or {}
@@ -140,7 +140,7 @@ NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "E
 
 
 def buckets(jobs: Sequence[Object]) -> Iterator[CheckResult]:
-    """What the pods of jobs found of their checkpoint directories: proof that a write worked, or why it did not."""
+    """The checkpoint buckets of jobs, from their status: that a checkpoint was saved, or why it cannot be."""
     for job in jobs:
         directory, status = job["spec"].get("checkpointDir"), job.get("status") or {}
         if not storage_address.is_bucket(directory or ""):
@@ -155,7 +155,7 @@ def buckets(jobs: Sequence[Object]) -> Iterator[CheckResult]:
 
 
 def _bucket_trouble(status: Mapping[str, Any]) -> str | None:
-    """What pods say of a directory that they cannot use."""
+    """Why a job's pods cannot use its checkpoint directory; None: no problem is known."""
     for condition in status.get("conditions") or ():
         if condition["type"] == "CheckpointHealthy" and condition["status"] == "False":
             return str(condition.get("message", ""))
@@ -167,7 +167,7 @@ _BUCKET_ADVICE = "grant the role on the bucket to the job's service account; doc
 
 
 def bucket_access(accounts: Sequence[Object] | None) -> CheckResult:
-    """Which service accounts stand for a Google account; whether that may write to a bucket only a pod can tell."""
+    """Which service accounts are bound to a Google account; only a pod can tell whether it may write to a bucket."""
     annotation = "iam.gke.io/gcp-service-account"
     bound = [a for a in accounts or () if (a["metadata"].get("annotations") or {}).get(annotation)]
     if not bound:
@@ -194,7 +194,7 @@ def _resource(cluster: Cluster, kind: str, api_version: str, plural: str, advice
 
 
 def _served(cluster: Cluster, group: str) -> str | None:
-    """The version of an API group that the server prefers, as `group/version`; None without that group."""
+    """The version of an API group that the server prefers, as `group/version`; None: not served or visible."""
     try:
         preferred: str = cluster.get(f"/apis/{group}")["preferredVersion"]["groupVersion"]
     except ApiError as error:
@@ -222,7 +222,7 @@ def _right(cluster: Cluster, verb: str, group: str, resource: str) -> CheckResul
 
 
 def _items(cluster: Cluster, path: str) -> list[Object] | None:
-    """The objects of a list; None where they may not be seen, or their kind is not there."""
+    """The objects of a list; None: they may not be listed, or their kind is not installed."""
     try:
         return list(cluster.items(path))
     except ApiError as error:
@@ -232,5 +232,5 @@ def _items(cluster: Cluster, path: str) -> list[Object] | None:
 
 
 def as_value(results: Sequence[CheckResult]) -> list[Mapping[str, Any]]:
-    """Results as values of JSON."""
+    """Results as JSON values."""
     return [vars(result) for result in results]

@@ -15,21 +15,21 @@ from tpujob.errors import CommandError
 STDOUT, STDERR, ERROR = 1, 2, 3
 """Channels of the kubelet's protocol (kubernetes/kubernetes:pkg/kubelet/cri/streaming/remotecommand/websocket.go)."""
 POLL_SECONDS = 1
-"""How long one look for more output waits."""
+"""How long one poll waits for more output."""
 FAILED = 1
 
 
 class Stream(Protocol):
-    """The connection to a program in a container, as kubernetes' WSClient is one."""
+    """A connection to a program in a container; kubernetes' WSClient implements it."""
 
     def is_open(self) -> bool:
-        """Whether more may come."""
+        """Whether more data may arrive."""
 
     def update(self, timeout: float) -> None:
-        """Receives what comes within so many seconds."""
+        """Receives data that arrives within this many seconds."""
 
     def read_channel(self, channel: int, timeout: float = 0) -> bytes:
-        """What has come on a channel."""
+        """The data that has arrived on a channel."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Line:
     """One line of output."""
 
     pod: int
-    """Place of the pod among those asked for."""
+    """Index of the pod in the list given to `run`."""
     text: str
     is_error: bool
     """Whether it was written to stderr."""
@@ -49,17 +49,17 @@ class Ended:
 
     pod: int
     exit_code: int
-    """1 where the connection broke."""
+    """Of the command; 1 if it is unknown, for instance because the connection broke."""
     message: str = ""
-    """What broke it."""
+    """Why the exit code is unknown."""
 
 
 def run(cluster: Cluster, pods: Sequence[Mapping[str, Any]], command: Sequence[str]) -> Iterator[Line | Ended]:
-    """Runs a command in the main container of each pod; lines as they come, and each end once.
+    """Runs a command in the main container of each pod; yields lines as they arrive, and an `Ended` for each pod.
 
     Args:
         cluster: where the pods are.
-        pods: that run.
+        pods: running pods.
         command: program and arguments; no shell.
     """
     found: queue.SimpleQueue[Line | Ended] = queue.SimpleQueue()
@@ -83,7 +83,7 @@ def run(cluster: Cluster, pods: Sequence[Mapping[str, Any]], command: Sequence[s
 
 
 def ending(status: bytes) -> tuple[int, str]:
-    """Exit code and what there is to say of it, from the Status that the kubelet sends at the end."""
+    """The exit code and a message about it, from the Status that the kubelet sends at the end."""
     try:
         found = json.loads(status)
     except ValueError:
@@ -96,12 +96,12 @@ def ending(status: bytes) -> tuple[int, str]:
 
 
 def _lines(stream: Stream) -> Iterator[tuple[bool, str]]:
-    """Whole lines, with whether they are of stderr, until the stream is closed."""
+    """Lines, each with whether it is from stderr, until the stream is closed."""
     rest = {STDOUT: b"", STDERR: b""}
     is_open = True
     while is_open:
         stream.update(timeout=POLL_SECONDS)
-        # Asked first: what came before the end is read below.
+        # Checked before the reads below, so that they get all data from before the end.
         is_open = stream.is_open()
         for channel in rest:
             *whole, rest[channel] = (rest[channel] + stream.read_channel(channel)).split(b"\n")

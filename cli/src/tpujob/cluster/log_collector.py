@@ -1,4 +1,4 @@
-"""Where the logs of pods are that are gone: the command for Cloud Logging, ready to be typed. Pure."""
+"""The command that reads the logs of deleted pods from Cloud Logging. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 _GKE_CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>.+)")
-"""As `gcloud container clusters get-credentials` names a context."""
+"""A context name as `gcloud container clusters get-credentials` writes it."""
 
 
 def gcloud_command(job: Mapping[str, Any], namespace: str, context: str) -> str:
-    """The `gcloud logging read` line for all pods that a job ever had.
+    """The `gcloud logging read` command line for all pods that a job ever had.
 
     Args:
         job: The TpuTrainingJob.
         namespace: Its namespace.
-        context: Of the kubeconfig; one of GKE names project and cluster.
+        context: Of the kubeconfig; a GKE context name contains project and cluster.
     """
     metadata = job["metadata"]
     wanted = [

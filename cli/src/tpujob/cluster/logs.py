@@ -15,7 +15,7 @@ from tpujob.errors import CommandError
 from tpujob_contract import kubernetes_names
 
 NO_TIME = "-"
-"""In the place of a timestamp; sorts before all of them."""
+"""Replaces a missing timestamp; sorts before all timestamps."""
 
 
 def place(pod: Mapping[str, Any]) -> tuple[int, int]:
@@ -25,13 +25,13 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def prefix(pod: Mapping[str, Any]) -> str:
-    """How the lines of a pod begin: `slice 0 host 3 | `."""
+    """The prefix of a pod's lines: `slice 0 host 3 | `."""
     slice_index, host = place(pod)
     return f"slice {slice_index} host {host} | "
 
 
 def pods_of(cluster: Cluster, name: str, *, slice_index: int | None, host: int | None) -> list[Mapping[str, Any]]:
-    """The pods of a job that are asked for, in the order of `chosen`.
+    """The selected pods of a job, in the order of `chosen`.
 
     Raises:
         CommandError: there is no such job, or it has no pods now.
@@ -47,7 +47,7 @@ def pods_of(cluster: Cluster, name: str, *, slice_index: int | None, host: int |
 
 
 def chosen(pods: Sequence[Mapping[str, Any]], *, slice_index: int | None, host: int | None) -> list[Mapping[str, Any]]:
-    """The pods asked for, the one that failed first at the front, then by slice and host."""
+    """The selected pods: the one that failed first at the front, the others by slice and host."""
     wanted = [
         pod
         for pod in pods
@@ -59,7 +59,7 @@ def chosen(pods: Sequence[Mapping[str, Any]], *, slice_index: int | None, host: 
 
 
 def failed_at(pod: Mapping[str, Any]) -> str | None:
-    """When the pod's program ended with an error, as Kubernetes writes it; None if it did not."""
+    """When the pod's program ended with an error, as Kubernetes writes it; None: it did not."""
     for container in pod.get("status", {}).get("containerStatuses") or ():
         ended = container.get("state", {}).get("terminated") or {}
         if ended.get("exitCode"):
@@ -71,7 +71,7 @@ def merge(streams: Iterable[tuple[str, Iterator[str]]]) -> Iterator[str]:
     """Lines of several logs in the order of their leading timestamps.
 
     Args:
-        streams: For each log what its lines are to begin with, and the lines with their timestamps.
+        streams: For each log, the prefix of its lines, and the lines with their timestamps.
     """
     for _, line in heapq.merge(*(_stamped(begin, lines) for begin, lines in streams), key=lambda pair: pair[0]):
         yield line
@@ -85,14 +85,14 @@ def one_by_one(streams: Iterable[tuple[str, Iterator[str]]]) -> Iterator[str]:
 
 
 def read(cluster: Cluster, pod: Mapping[str, Any], *, tail: int | None) -> Iterator[str]:
-    """Lines of a pod's log, each with its timestamp; one line that says why where there is none."""
+    """Lines of a pod's log, each with its timestamp; a missing or broken log gives a line with the reason."""
     query = {"timestamps": "true", **({"tailLines": str(tail)} if tail is not None else {})}
     is_empty = True
     try:
         for line in _lines(cluster.stream(_path(cluster, pod, query))):
             is_empty = False
             yield line
-        if is_empty:  # The API server also says this of a pod that has no node.
+        if is_empty:  # The API server also returns an empty log for a pod without a node.
             yield f"{NO_TIME} (no log: nothing was written yet)"
     except ApiError as error:
         yield f"{NO_TIME} (no log: {error.message})"
@@ -103,13 +103,13 @@ def read(cluster: Cluster, pod: Mapping[str, Any], *, tail: int | None) -> Itera
 def read_all(
     cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | None
 ) -> list[tuple[str, Iterator[str]]]:
-    """For each pod what its lines are to begin with, nothing for a pod that is alone, and the lines of `read`."""
+    """For each pod, the prefix of its lines, empty for a single pod, and the lines of `read`."""
     begin = prefix if len(pods) > 1 else lambda pod: ""
     return [(begin(pod), read(cluster, pod, tail=tail)) for pod in pods]
 
 
 def follow(cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | None) -> Iterator[str]:
-    """Lines of all pods with their prefixes, as they come, until all have ended."""
+    """Lines of all pods with their prefixes, as they arrive, until all logs have ended."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def copy(pod: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The `gcloud` lines that create, or delete, the node pools a job asks for. Nothing here runs them.
+"""The `gcloud` commands that create or delete the node pools of a job. Nothing here runs them.
 
 Flags as in the reference of `gcloud container node-pools create`; those of flex-start, queued provisioning and workload
 policies as in AI-Hypercomputer/xpk:src/xpk/core/capacity.py and src/xpk/core/nodepool.py.
@@ -15,7 +15,7 @@ from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.scheduling import Capacity, Reservation
 
 type Command = tuple[str, ...]
-"""Words of one line; `$CLUSTER` and `$ZONE` are variables of the reader's shell."""
+"""The words of a command; `$CLUSTER` and `$ZONE` are variables of the user's shell."""
 
 _OF_GKE = ("cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "node.kubernetes.io/")
 PLACE = ("--cluster=$CLUSTER", "--location=$ZONE")
@@ -23,22 +23,22 @@ PLACE = ("--cluster=$CLUSTER", "--location=$ZONE")
 
 @dataclass(frozen=True, kw_only=True)
 class NodePools:
-    """Equal node pools, one for each slice of several hosts, or one for all machines that are a slice each."""
+    """Identical node pools: one for each multi-host slice, or one for all single-host slices."""
 
     names: tuple[str, ...]
     machine_type: str
     machines: int
-    """Of each pool; the most of one that grows from zero."""
+    """Of each pool; the maximum of one that scales from zero."""
     topology: str | None
-    """For `--tpu-topology`; None for machines of one host, and where a workload policy says it."""
+    """For `--tpu-topology`; None: the slices have a single host, or the policy defines the topology."""
     policy: str | None
     """Name of the placement or workload policy."""
     makes_policy: bool
-    """Whether the job leaves the policy to the creator of the pools."""
+    """Whether `creation` creates the policy, because the job names none and needs one."""
     policy_topology: str
-    """What a workload policy is for."""
+    """The topology of a workload policy."""
     labels: Mapping[str, str]
-    """Those of `spec.nodeSelector` that GKE does not set by itself."""
+    """The labels of `spec.nodeSelector` that GKE does not set by itself."""
     capacity: Capacity
 
     @property
@@ -125,7 +125,7 @@ def _flags(pools: NodePools) -> Iterator[str]:
     if pools.labels:
         yield "--node-labels=" + ",".join(f"{key}={value}" for key, value in sorted(pools.labels.items()))
     if pools.grows_from_zero:
-        # GKE repairs no node of flex-start, and takes none of a reservation for it.
+        # With flex-start, GKE supports neither auto-repair nor reservations.
         yield from ("--num-nodes=0", "--enable-autoscaling", f"--max-nodes={pools.machines}", "--location-policy=ANY")
         yield from ("--flex-start", "--reservation-affinity=none", "--no-enable-autorepair")
     else:
@@ -151,7 +151,7 @@ def _path(reservation: Reservation) -> str:
 
 
 def shell_lines(command: Command, width: int = 110) -> str:
-    """A command as one would type it, folded with backslashes."""
+    """A command as input for a shell, wrapped with backslashes."""
     lines, line = [], ""
     for word in command:
         if line and len(line) + len(word) + 1 > width:

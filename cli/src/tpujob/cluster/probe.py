@@ -1,7 +1,7 @@
-"""Tries from a pod what only a pod can tell: that a job's image starts, and that its account may use its bucket.
+"""Tests what only a pod can tell: that a job's image starts, and that its service account may use its bucket.
 
-The pod is that of a job as small as can be, on CPU devices and outside every queue: its maker needs no right but those
-that `tpujob submit` needs, and the operator gives it the image, the account and the security of a real job's pods.
+The pod belongs to a minimal job, on CPU devices and outside every queue: it needs only the rights that `tpujob submit`
+needs, and the operator gives it the image, the service account and the security context of a real job's pods.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tpujob.cluster.watch import has_ended
 from tpujob_contract import kubernetes_names
 
 LIMIT_SECONDS = 300
-"""A node that has never seen the image takes minutes to pull it."""
+"""A node without the image takes minutes to pull it."""
 KEPT = (
     "env", "volumes", "podLabels", "podAnnotations", "serviceAccountName", "imagePullPolicy", "imagePullSecrets",
     "priorityClassName", "tolerations",
 )  # fmt: skip
-"""What decides who the pods are and what they see. Left out is what decides on which machines they run, and when."""
+"""Fields that a probe takes from the job: identity, access and admission of its pods, not the choice of machines."""
 INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One pod, and what it proves."""
+    """A job of one pod, and what its success proves."""
 
     subject: str
     manifest: Object
@@ -38,11 +38,11 @@ class Probe:
 
 
 def probes(job: Mapping[str, Any], *, limit_seconds: int = LIMIT_SECONDS) -> Iterator[Probe]:
-    """The pods that try what a job needs.
+    """The probes for what a job needs.
 
     Args:
-        job: The resource as it was written, and valid.
-        limit_seconds: After which the cluster ends them, if nothing else does.
+        job: The resource as written, which is valid.
+        limit_seconds: After which the cluster ends a probe that is still there.
     """
     spec = job["spec"]
     account, directory = spec.get("serviceAccountName") or "default", spec.get("checkpointDir")
@@ -85,7 +85,7 @@ def try_out(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> CheckResult:
-    """The result of a probe; its job is deleted, however this ends.
+    """Runs a probe and returns its result; its job is deleted in any case.
 
     Raises:
         CommandError: the job cannot be made, or the cluster does not answer.

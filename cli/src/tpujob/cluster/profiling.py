@@ -1,4 +1,4 @@
-"""Profiles of several processes at once: requested from here or in their containers, and their files."""
+"""Profiles of several processes at once: requests from this machine or in their containers, and the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpujob_launcher.reports import profiling as taking
 
 
 def take_here(ports: Sequence[int], *, steps: int, run: str, is_fetched: bool) -> Iterator[tuple[int, Message]]:
-    """Profiles of processes of this machine: the place of each among `ports`, and what it says."""
+    """Takes profiles of processes on this machine; yields messages with the process's index in `ports`."""
     found: queue.SimpleQueue[tuple[int, Message] | None] = queue.SimpleQueue()
 
     def take(number: int, port: int) -> None:
@@ -40,7 +40,7 @@ def take_here(ports: Sequence[int], *, steps: int, run: str, is_fetched: bool) -
 def take_in_pods(
     cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, steps: int, run: str, is_fetched: bool
 ) -> Iterator[tuple[int, Message]]:
-    """Profiles of the processes in pods: the place of each among `pods`, and what it says."""
+    """Takes profiles of the processes in pods; yields messages with the pod's index in `pods`."""
     command = ["python", "-m", profiling.__name__, "--steps", str(steps), "--run", run]
     said: dict[int, list[str]] = {}
     has_failed: set[int] = set()
@@ -59,7 +59,7 @@ def take_in_pods(
 
 
 class Files:
-    """The files of profiles, put together from their parts in a folder of this machine."""
+    """The files of profiles, assembled from their parts in a folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -84,7 +84,7 @@ class Files:
 
 
 def sentence(message: Message) -> str | None:
-    """What a message says to a person; None: nothing."""
+    """The text of a message for people; None: it has none."""
     if "error" in message:
         return str(message["error"])
     match message.get("state"):

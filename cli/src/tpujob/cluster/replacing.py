@@ -1,4 +1,4 @@
-"""Gives a job that is there another spec: saves and stops it where it must, and lets it go on from its checkpoints."""
+"""Gives an existing job another spec: if necessary, saves and stops it first; it continues from its checkpoints."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tpujob.errors import CommandError
 
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 TRIES = 5
-"""Of a replacement that meets another write: the operator writes a status every few seconds."""
+"""Of a replacement that conflicts with another write: the operator writes a status every few seconds."""
 SHOWN_CHARACTERS = 60
-"""Of a value."""
+"""The longest value that is shown in full."""
 STOPPED = ("Suspended", "Failed", "Invalid")
 """Phases in which every field may change."""
 
@@ -28,12 +28,12 @@ class Replacement:
     job: Object
     """As the server has it now."""
     before: Object | None
-    """None: there was none, and it was created."""
+    """None: there was no such job, and it was created."""
     spec: Mapping[str, Any]
-    """That it has, or would have, with the server's defaults."""
+    """The spec that it has, or would have, with the server's defaults."""
 
     def lines(self, *, is_rehearsal: bool) -> Iterator[str]:
-        """What happened, or would happen, and each field that changed."""
+        """Lines about what happened, or would happen, and about each field that changed."""
         name = f"{self.job['metadata']['namespace']}/{self.job['metadata']['name']}"
         if self.before is None:
             yield f"{name}: {'would be created' if is_rehearsal else 'created, as there was none'}"
@@ -51,9 +51,9 @@ class Replacement:
 def replace_job(
     cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool, say: Callable[[str], None]
 ) -> Replacement:
-    """Gives a job the spec, labels and annotations of a manifest; where there is none, it is created.
+    """Gives a job the spec, labels and annotations of a manifest; creates it if there is none.
 
-    What the API server refuses is refused before the job is stopped, and a job that has this spec already goes on.
+    A spec that the API server refuses is refused before the job is stopped. A job that has this spec is left alone.
 
     Args:
         cluster: Where the job is.
@@ -73,7 +73,7 @@ def replace_job(
         made = create(cluster, manifest, dry_run=dry_run)
         return Replacement(made, None, made["spec"])
     if before["spec"].get("retry"):
-        # Counts up over the life of the job, and no file has it.
+        # It counts up over the life of the job, and files do not have it.
         manifest = {**manifest, "spec": {"retry": before["spec"]["retry"], **manifest["spec"]}}
     spec = _as_created(cluster, manifest)["spec"]
     if spec == before["spec"]:
@@ -90,7 +90,7 @@ def replace_job(
 
 
 def changes(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
-    """What differs between two values, a line for each field: `spec.trainer.steps: 100 → 200`."""
+    """The differences between two values, a line for each field: `spec.trainer.steps: 100 → 200`."""
     if before == after:
         return
     old, new = ({} if each is None else each for each in (before, after))
@@ -111,10 +111,10 @@ def _shown(value: Any) -> str:
 
 
 def _as_created(cluster: Cluster, manifest: Mapping[str, Any]) -> Object:
-    """What the server would make of the manifest, under a name of the same length that nothing has.
+    """The object that the server would create from the manifest, under an unused name of the same length.
 
     Raises:
-        CommandError: the server refuses it.
+        CommandError: the server refuses it, or no such name is free.
     """
     name = manifest["metadata"]["name"]
     for last in "0123456789":
@@ -136,7 +136,7 @@ def _require_not_succeeded(job: Mapping[str, Any]) -> None:
 
 
 def _is_accepted(cluster: Cluster, manifest: Mapping[str, Any]) -> bool:
-    """Whether the job may have the new spec as it is, without a stop."""
+    """Whether the server accepts the new spec without a stop of the job."""
     try:
         _put(cluster, manifest, query="&dryRun=All")
     except ApiError as error:
@@ -147,7 +147,7 @@ def _is_accepted(cluster: Cluster, manifest: Mapping[str, Any]) -> bool:
 
 
 def _put(cluster: Cluster, manifest: Mapping[str, Any], *, query: str = "") -> Object:
-    """The job with the manifest's spec; again where another write came between.
+    """Replaces the job's spec by the manifest's, with retries on write conflicts; returns the job.
 
     Raises:
         ApiError: the server refuses it.
@@ -171,10 +171,10 @@ def _changed(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> Object:
 
 
 def _stop(cluster: Cluster, name: str, say: Callable[[str], None]) -> None:
-    """Has the job saved and stopped; its machines are given back.
+    """Asks the job to save and stop, and waits until its phase allows any change.
 
     Raises:
-        CommandError: it has succeeded meanwhile.
+        CommandError: it has succeeded meanwhile, or the wait was interrupted.
     """
     generation = cluster.patch(cluster.job_path(name), {"spec": {"suspend": True}})["metadata"]["generation"]
     say(f"{name}: asked to save and stop")

@@ -1,4 +1,4 @@
-"""Puts a job on the cluster, checked by the server before anything is made."""
+"""Creates a job on the cluster, with strict validation by the server."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from tpujob_contract import ExitCode, kubernetes_names
 
 
 def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
-    """The job as the server made it, or would make it.
+    """Creates a job; returns it as the server made it, or would make it.
 
     Raises:
-        CommandError: the server refuses it or does not know the kind, or a job of that name is there.
+        CommandError: another namespace is asked for, the server refuses the job or does not know the kind, or a job of
+            that name exists.
     """
     require_one_namespace(cluster, manifest)
     return create(cluster, manifest, dry_run=dry_run)
 
 
 def require_one_namespace(cluster: Cluster, manifest: Mapping[str, Any]) -> None:
-    """Returns if the job's namespace is that of the requests.
+    """Checks that the job's namespace, if it has one, is that of the requests.
 
     Raises:
         CommandError: it is another one.
@@ -34,7 +35,7 @@ def require_one_namespace(cluster: Cluster, manifest: Mapping[str, Any]) -> None
 
 
 def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
-    """As `submit_job`, for a manifest whose namespace was looked at."""
+    """As `submit_job`, for a manifest whose namespace was checked."""
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
     try:
         return cluster.create(cluster.job_path() + query, as_asked_for(manifest))
@@ -50,12 +51,12 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> O
 
 
 def as_asked_for(manifest: Mapping[str, Any]) -> Object:
-    """A job of any version in the one that the client asks for: the schema is the same, and all clusters have it."""
+    """A job of any API version in the one that this client uses: the schema is the same, and all clusters serve it."""
     return {**manifest, "apiVersion": kubernetes_names.API_VERSION}
 
 
 def refused(cluster: Cluster, error: ApiError) -> CommandError:
-    """What to say of a write that the server refuses."""
+    """The error for a write that the server refuses."""
     if error.status == 404 and error.message.startswith("namespaces "):
         return CommandError(
             f"namespace: {cluster.namespace!r} is not there; `kubectl create namespace {cluster.namespace}`, or see -n",
@@ -69,6 +70,6 @@ def refused(cluster: Cluster, error: ApiError) -> CommandError:
 
 
 def _lines(message: str) -> list[str]:
-    """The server's words about each field, without its opening."""
+    """The server's message for each field, without its first words."""
     _, _, rest = message.partition(" is invalid: ")
     return [line.strip(" *[]") for line in (rest or message).splitlines() if line.strip(" *[]")] or [message]

@@ -12,7 +12,7 @@ COLUMNS = ("NAME", "ACCELERATOR", "PHASE", "HOSTS", "STEP", "TOKENS/S", "LOSS", 
 
 
 def rows(jobs: Sequence[Mapping[str, Any]], now: datetime) -> list[tuple[str, ...]]:
-    """One row of text for each job, in the order of COLUMNS; what is not known is empty."""
+    """One row of text for each job, in the order of COLUMNS; unknown values are empty."""
     return [_row(job, now) for job in jobs]
 
 
@@ -62,6 +62,6 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
 
 
 def _phase(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The phase, and who says so where that is not this cluster's operator."""
+    """The phase, with the manager that wrote it if that is not this cluster's operator."""
     manager, phase = other_manager(spec.get("managedBy")), status.get("phase") or ""
     return phase if manager is None else f"{phase} (by {manager})".strip()

@@ -12,7 +12,7 @@ INTERVAL_SECONDS = 2.0
 PROGRESS_SECONDS = 30.0
 """Steps are printed this often while nothing else changes."""
 OUTAGE_SECONDS = 600.0
-"""An upgrade of a control plane takes minutes, in which the job goes on."""
+"""An upgrade of a control plane takes minutes, in which the job continues."""
 ENDED = ("Succeeded", "Failed")
 
 SEEN_INTERVAL_SECONDS = 0.25
@@ -25,12 +25,12 @@ def follow(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[str]:
-    """Lines about a job, until something holds of its status.
+    """Lines about a job, until its status meets a condition.
 
     Args:
         look: Reads the job.
-        until: Whether a status is the one that is waited for.
-        wait: Waits for so many seconds.
+        until: The condition.
+        wait: Waits for this many seconds.
         clock: Seconds, monotonic.
 
     Raises:
@@ -69,12 +69,12 @@ def is_seen_within(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Whether the operator writes a status within so many seconds.
+    """Whether the operator writes a status within this many seconds.
 
     Args:
         look: Reads the job.
         seconds: How long to wait.
-        wait: Waits for so many seconds.
+        wait: Waits for this many seconds.
         clock: Seconds, monotonic.
     """
     limit = clock() + seconds
@@ -91,14 +91,14 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 
 
 def has_ended_since(generation: int) -> Callable[[Mapping[str, Any]], bool]:
-    """`has_ended`, of a status that the operator wrote after it saw this generation of the job."""
+    """`has_ended` for a status that the operator wrote after it had seen this generation of the job."""
     return lambda status: (status.get("observedGeneration") or 0) >= generation and has_ended(status)
 
 
 def headline(status: Mapping[str, Any]) -> str:
     """Phase and message."""
     phase = status.get("phase") or "Submitted"
-    # The message of a running job tells its step: that is progress, and no change.
+    # The message of a running job contains its step, which is progress and not a change.
     message = "" if phase == "Running" else status.get("message") or ""
     return f"{phase}: {message}" if message else str(phase)
 

@@ -1,1 +1,1 @@
-"""A person's code on its way into a job: packed, put where the pods can read it, named by its digest."""
+"""A user's code for a job: packed, named by its digest, and stored where the pods can read it."""

@@ -1,4 +1,4 @@
-"""`--code DIR` of `submit` and `run`: packed, stored once, written into the resource."""
+"""`--code DIR` of `submit` and `run`: packs the code, stores it once, and adds it to the resource."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def attach(
     revision: str | None = None,
     is_rehearsal: bool = False,
 ) -> tuple[Object, Packed, bool]:
-    """The manifest with the code of a folder, which is stored now, but for a rehearsal.
+    """Packs and stores the code of a folder, and adds it to a manifest; a rehearsal stores nothing.
 
     Args:
         manifest: A TpuTrainingJob as it was written.
-        folder: Of the code.
+        folder: The folder of the code.
         place: Where archives go: gs://BUCKET/PATH or a path; None: the folder `code` of the checkpoint directory.
         revision: The commit whose files are taken; None: the folder as it is now.
         is_rehearsal: Whether nothing is to be stored.
 
     Returns:
-        The manifest, the archive, and whether it was not stored before.
+        The manifest, the archive, and whether it was stored now: not if it was there already, or in a rehearsal.
 
     Raises:
-        CommandError: there is no place for it, or it cannot be packed or stored.
+        CommandError: the job has code already, there is no place for it, or it cannot be packed or stored.
     """
     refuse_two(manifest["spec"].get("code") is not None)
     packed = pack(folder, revision)
@@ -51,7 +51,7 @@ def with_code(manifest: Mapping[str, Any], packed: Packed, address: str) -> Obje
 
 
 def refuse_two(has_code: bool) -> None:
-    """Raises CommandError when the job brings code as well."""
+    """Raises CommandError if the job has `spec.code` already."""
     if has_code:
         raise CommandError("--code: the job has spec.code already; leave out one of the two")
 

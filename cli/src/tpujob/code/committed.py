@@ -1,4 +1,4 @@
-"""The files of a commit, as git would check them out; the folder and its index stay as they are."""
+"""The files of a commit, as git would check them out; the folder and its index are not changed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tpujob.errors import CommandError
 
 @contextmanager
 def files_of_commit(folder: Path, revision: str) -> Iterator[CodeFiles]:
-    """The files of a folder in a commit; they lie in a folder of their own until the block ends.
+    """The files of a folder in a commit, in a temporary folder until the block ends.
 
     Args:
         folder: In a git repository.
         revision: A commit, a tag or a branch of it.
 
     Raises:
-        CommandError: there is no such commit, or it holds something that cannot be packed.
+        CommandError: there is no such commit, or it has an entry that cannot be packed.
     """
     commit = _commit(folder, revision)
     below = os.fsdecode(git(folder, "rev-parse", "--show-prefix").strip())

@@ -1,4 +1,4 @@
-"""The files of a folder that are packed: what git tracks, and changes; nothing that git ignores."""
+"""The files of a folder that are packed: tracked and new ones, with changes; none that git ignores."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tpujob_launcher.code.archive import leads_out
 _CONFIDENTIAL = re.compile(
     r"(^|/)(\.env(\..*)?|\.netrc|id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|p12|pfx)|.*credentials.*\.json)$"
 )
-"""Names of files that hold keys by custom; packed only where git tracks them."""
+"""Names of files that usually hold keys; packed only if git tracks them."""
 
 
 @dataclass(frozen=True)
 class CodeFiles:
-    """What is packed, by path relative to the folder."""
+    """The files to pack, by path relative to the folder."""
 
     folder: Path
     names: tuple[str, ...]
     changed: frozenset[str]
-    """Of these, the ones that differ from the commit, or that it does not have."""
+    """Those that differ from the commit, or that it does not have."""
     commit: str | None
-    """None for a repository without one."""
+    """None: the repository has none."""
     bytes: int
     shown: str
-    """The folder as people know it."""
+    """The name of the folder in messages."""
 
     @property
     def commit_with_changes(self) -> str | None:
-        """As `spec.code.commit` has it."""
+        """The value of `spec.code.commit`."""
         return f"{self.commit}+changes" if self.commit and self.changed else self.commit
 
 
@@ -69,15 +69,15 @@ def checked_files(
     """Files of a folder, if all of them can be packed.
 
     Args:
-        folder: Where they lie.
+        folder: Where they are.
         names: Their paths in it.
         new: Those that git does not track.
-        changed: Those that the commit does not have like this.
-        commit: What they are of.
-        shown: The folder as people know it.
+        changed: Those that differ from the commit, or that it does not have.
+        commit: The commit that they are from.
+        shown: The name of the folder in messages; None: its path.
 
     Raises:
-        CommandError: they are too large, or one cannot be packed; each is named.
+        CommandError: there are none or too many, they are too large, or some cannot be packed; each is named.
     """
     problems = [problem for name in names if (problem := _problem(folder, name, is_new=name in new))]
     where = shown or str(folder)
@@ -116,7 +116,7 @@ def _problem(folder: Path, name: str, *, is_new: bool) -> str | None:
 
 
 def _list(folder: Path, *options: str) -> set[str]:
-    """Paths relative to the folder, of those below it."""
+    """The files below the folder that git lists with these options, as relative paths."""
     listed = git(folder, "ls-files", "-z", *options, "--", ".")
     return {os.fsdecode(name) for name in listed.split(b"\0") if name}
 
@@ -129,10 +129,10 @@ def _list_differing(folder: Path) -> set[str]:
 def git(
     folder: Path, *arguments: str, may_fail: bool = False, variables: Mapping[str, str] = MappingProxyType({})
 ) -> bytes:
-    """What git prints.
+    """The stdout of a git command.
 
     Raises:
-        CommandError: there is no git, or it failed and may not.
+        CommandError: git is not installed, or it failed without `may_fail`.
     """
     environment = {**os.environ, **variables}
     try:

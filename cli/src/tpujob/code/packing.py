@@ -1,4 +1,4 @@
-"""An archive of a folder, the same bytes from the same files."""
+"""An archive of a folder; the same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Packed:
 
     @property
     def name(self) -> str:
-        """The same code has the same name, and is stored once."""
+        """The file name; the same code has the same name, so that it is stored once."""
         return f"{self.sha256}.tar.gz"
 
     def lines(self) -> list[str]:
-        """For people: what goes into the job, changed files marked."""
+        """Lines for people: the packed files, with the changed ones marked."""
         commit = f", commit {self.files.commit[:12]}" if self.files.commit else ", no commit yet"
         changes = f" and {len(self.files.changed)} changed files" if self.files.changed else ""
         listed = [f"  {'*' if name in self.files.changed else ' '} {name}" for name in self.files.names]
@@ -43,7 +43,7 @@ def pack(folder: Path, revision: str | None = None) -> Packed:
     """The archive of a folder, as it is now or in a commit.
 
     Raises:
-        CommandError: something of the folder cannot be packed, or the archive is too large.
+        CommandError: an entry of the folder cannot be packed, or the archive is too large.
     """
     if revision is None:
         return _pack(find_files(folder))
@@ -53,7 +53,7 @@ def pack(folder: Path, revision: str | None = None) -> Packed:
 
 def _pack(files: CodeFiles) -> Packed:
     buffer = io.BytesIO()
-    # No times, no owners: the digest is of the files alone.
+    # No times, no owners: the digest depends on the files alone.
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,

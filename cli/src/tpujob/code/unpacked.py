@@ -1,4 +1,4 @@
-"""The code of a job, unpacked on this machine."""
+"""Unpacks the code of a job on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpujob_resource.models.spec import Code
 
 
 def with_local_code(job: TpuTrainingJob, source: Path, folder: Path, revision: str | None = None) -> TpuTrainingJob:
-    """The job with the code of the folder `source`, or of a commit of it, whose archive is put into `folder`.
+    """The job with the code of the folder `source`, or of a commit of it; writes its archive into `folder`.
 
     Raises:
         CommandError: the job has code already, or the folder cannot be packed.
@@ -32,16 +32,16 @@ def with_local_code(job: TpuTrainingJob, source: Path, folder: Path, revision: s
     archive = folder / packed.name
     store(packed.data, str(archive))
     code = Code(archive=str(archive), sha256=packed.sha256, commit=packed.files.commit_with_changes)
-    # Not checked again: the rule that the archive is on a volume is for pods.
+    # Not validated again: the rule that the archive is on a volume is for pods.
     return job.model_copy(update={"spec": job.spec.model_copy(update={"code": code})})
 
 
 @contextmanager
 def importable(source: Path | None) -> Iterator[Mapping[str, str] | None]:
-    """The environment of programs that import what `submit --code` would pack of a folder, as long as the block lasts.
+    """The environment of programs that import the code that `submit --code` would pack, until the block ends.
 
     Args:
-        source: The folder; None: the programs get the environment of the command line, which is None here.
+        source: The folder; None: yields None, which stands for the environment of the command line.
 
     Raises:
         CommandError: the folder cannot be packed.
@@ -59,10 +59,10 @@ def importable(source: Path | None) -> Iterator[Mapping[str, str] | None]:
 
 
 def unpack_code(code: Code | None, folder: Path) -> Path | None:
-    """The folder below `folder` that holds the code, verified as in a pod; None for a job without code.
+    """Installs code below `folder`, verified as in a pod; returns its folder, or None for a job without code.
 
     Raises:
-        CommandError: the code cannot be used, or storage or the server is out of reach.
+        CommandError: the code cannot be used, or the storage or git server cannot be reached.
     """
     if code is None:
         return None
@@ -70,7 +70,7 @@ def unpack_code(code: Code | None, folder: Path) -> Path | None:
     field = "repository" if code.repository is not None else "archive"
     try:
         if code.repository is not None:
-            # Imported here: other commands need no client of git.
+            # Imported here: other commands need no git client.
             from tpujob_launcher.git.install import install_commit
 
             install_commit(code.repository, code.identity, place)
@@ -85,7 +85,7 @@ def unpack_code(code: Code | None, folder: Path) -> Path | None:
 
 @contextmanager
 def importing_code(environ: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """The environment of a process of a job with its code on PYTHONPATH, as its launcher puts it there.
+    """The environment of a job's process with its code on PYTHONPATH, as its launcher sets it, until the block ends.
 
     Without `spec.packages`, which the launcher installs when it starts.
 

@@ -1,4 +1,4 @@
-"""A file into a bucket, or onto a mounted volume, unless it is there."""
+"""Stores a file in a bucket or on a mounted volume, unless it is already there."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _EXISTS = 412
 
 
 def store(data: bytes, address: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Stores an archive under its address; whether it was not there before.
+    """Stores an archive under its address; returns False if it was already there.
 
     Args:
-        data: The archive, whose digest is in its name: what is there already is the same.
+        data: The archive, whose digest is in its name: an existing file has the same content.
         address: gs://BUCKET/OBJECT, or a path.
-        environ: Where an emulator of Cloud Storage is named.
+        environ: May name an emulator of Cloud Storage.
 
     Raises:
         CommandError: there is no permission, no such bucket or folder, or no answer.
@@ -36,14 +36,14 @@ def store(data: bytes, address: str, environ: Mapping[str, str] = os.environ) ->
 
 
 def access_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """An access token of the person's own credentials for Cloud Storage; None for an emulator.
+    """An access token of the user's own credentials for Cloud Storage; None for an emulator.
 
     Raises:
         CommandError: there are no credentials on this machine.
     """
     if environ.get(EMULATOR):
         return None
-    # Imported here: other verbs need no credentials.
+    # Imported here: other commands need no credentials.
     import google.auth
     import google.auth.exceptions
     import google.auth.transport.urllib3

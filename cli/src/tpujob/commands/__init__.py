@@ -1,4 +1,4 @@
-"""The verbs of the command line, one file each; each parses, calls one function and prints the result.
+"""The commands of `tpujob`, one file each; each parses its options, calls one function and prints the result.
 
-A module imports what it works with inside its function, so that `tpujob --help` and completion stay quick.
+Modules import their dependencies inside their functions, so that `tpujob --help` and completion stay fast.
 """

@@ -125,7 +125,7 @@ def _facts(
     compile_step: bool,
     suggest: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """What is known of the job, its specification with all defaults, and the exit status if there are problems."""
+    """The facts about the job, its specification with all defaults, and the exit code if there are problems."""
     from tpujob.checking.compiled import compile_job
     from tpujob.checking.extraction import MEGABYTE, on_tpu
     from tpujob.checking.forecast import forecast
@@ -134,7 +134,7 @@ def _facts(
     from tpujob.jobs.prerequisites import look
 
     with importable(code) as environ, ThreadPoolExecutor() as pool:
-        # Two programs of the trainer, each a second of imports.
+        # In parallel: these are two programs of the trainer, each with a second of imports.
         looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
         facts = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
         effective = facts.pop("effective")
@@ -174,7 +174,7 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _without_none(value: Any) -> Any:
-    """Without fields that are off."""
+    """The value without fields that are None."""
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return value

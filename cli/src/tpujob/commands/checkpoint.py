@@ -21,7 +21,7 @@ Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; else the
 
 
 class Dtype(StrEnum):
-    """Of stored weights."""
+    """The dtype of stored weights."""
 
     BF16 = "BF16"
     F16 = "F16"

@@ -54,7 +54,7 @@ def _print(field: Field, below: list[Field]) -> None:
 
 
 def _list(found: list[Field], begin: str) -> None:
-    """A line for each field with the first sentence about it."""
+    """Prints a line for each field, with the first sentence about it."""
     names = [each.path.removeprefix(begin).rpartition("[].")[2] if begin else each.path for each in found]
     width = max(map(len, names), default=0)
     for name, each in zip(names, found, strict=True):

@@ -48,7 +48,7 @@ def get(
 
 
 def _runs_here(name: str | None, namespace: str | None, directory: Path, output: OutputFormat) -> None:
-    """The newest run of each job on this machine."""
+    """Prints the newest run of each job on this machine."""
     from tpujob.cluster import table
     from tpujob.local import runs
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, and how a verb ends with an error."""
+"""Arguments and options that several commands share, and how a command ends with an error."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def problems_on_stderr() -> Iterator[None]:
 
 
 def tell_note(accelerator: Accelerator) -> None:
-    """Prints what the name of an accelerator amounts to, on stderr, where the name can be misread."""
+    """Prints the note about an accelerator's name to stderr, if the name can be misread."""
     if accelerator.note is not None:
         typer.echo(f"note: {accelerator.note}", err=True)
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Prints what is allowed and probably not meant, on stderr: stdout is for the result."""
+    """Prints warnings about valid but probably unintended settings to stderr: stdout is for the result."""
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)

@@ -76,7 +76,7 @@ def _in_pods(
     run: str,
     is_fetched: bool,
 ) -> tuple[list[str], Iterator[tuple[int, Message]]]:
-    """The hosts that are asked, and what they say."""
+    """The names of the profiled hosts, and their messages."""
     from tpujob.cluster import logs, profiling
     from tpujob.cluster.client import Cluster
 

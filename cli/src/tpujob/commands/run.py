@@ -126,10 +126,10 @@ def _detach(job: TpuTrainingJob, directory: Path, *, is_text: bool) -> None:
     name, namespace = job.metadata.name, job.metadata.namespace or "default"
     root = directory.absolute() / namespace / name
     if runs.has_run(root) and (running := runs.newest(root)).is_running:
-        # A second one would be refused, too, and its log would replace that of the first.
+        # A second run would be refused as well, but its log would replace that of the first.
         raise CommandError(f"--detach: {name} is running, pid {running.pid}; `tpujob stop --local {name}` stops it")
     words = sys.argv[1:]
-    words.remove("--detach")  # the first one: another one is an argument of the program
+    words.remove("--detach")  # Only the first one: another one is an argument of the program.
     pid = detached.start(
         words,
         root,

@@ -94,9 +94,9 @@ def retry(name: JobName, namespace: Namespace = None, context: Context = None, w
 
 
 def _wait(cluster: Cluster, changed: Mapping[str, Any], phases: tuple[str, ...]) -> None:
-    """Tells what becomes of a job until it is in one of the phases, or over.
+    """Prints the progress of a job until it is in one of the phases, or has ended.
 
-    A status that the operator wrote before it saw the change shows the past: a retried job is still Failed there.
+    A status from before the operator saw the change does not count: in it, a retried job is still Failed.
     """
     from tpujob.cluster import watch
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster
 
 SEEN_SECONDS = 5.0
-"""For the operator to write the first status of a job; it takes less than one."""
+"""Time for the operator to write the first status of a job; it takes less than one second."""
 
 
 def submit(
@@ -100,7 +100,7 @@ def _with_code(
     is_rehearsal: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """The manifest with the archive of a folder; says what is in it and where it is stored."""
+    """Adds the code of a folder to the manifest; prints the packed files and the archive's address."""
     from tpujob.code.attach import attach
 
     with_code, packed, is_new = attach(manifest, folder, code_to, revision=commit, is_rehearsal=is_rehearsal)
@@ -112,7 +112,7 @@ def _with_code(
 
 
 def _follow(cluster: Cluster, job: Mapping[str, Any], *, is_wanted: bool) -> bool:
-    """Prints the progress of a job that was written a moment ago; whether to its end."""
+    """Prints the progress of a job that was just written; returns whether it followed the job to its end."""
     from tpujob.cluster import watch
 
     name = job["metadata"]["name"]

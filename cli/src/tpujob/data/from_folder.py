@@ -1,7 +1,7 @@
 """Makes a parquet data set of the text files below a folder: one row a file, columns `text` and `path`.
 
 Rows are in order of path and files are cut by size, so the same folder always gives the same data set. Everything is
-written beside the target and moved there at the end: a data set is there as a whole or not at all.
+written next to the target and renamed at the end: a data set is complete or absent.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tpujob_contract import ExitCode
 from tpujob_contract.values.text_files import SAMPLE_BYTES, why_not_text
 
 ROW_GROUP_BYTES = 1 << 20
-"""Text in a row group: small enough that a data set of a few megabytes still divides among many readers."""
+"""Text in a row group, in characters: small enough that a data set of a few megabytes divides among many readers."""
 FILE_BYTES = 8 << 20
-"""Text in a parquet file."""
+"""Text in a parquet file, in characters."""
 SHOWN_FILES = 3
-"""Left out for the same reason, that are named."""
+"""How many of the files that were left out for the same reason are named."""
 LARGEST_TEXT_BYTES = 4 << 20
 """A longer text file is skipped: it is data, not written text."""
 
@@ -53,11 +53,11 @@ def folder_to_parquet(
     Args:
         source: Folder that is walked; hidden files and folders and symbolic links are left out.
         target: Folder to make; must not exist.
-        include: Patterns, one of which a file's path below `source` or its name matches.
-        exclude: Patterns, none of which it matches.
+        include: Patterns; a file's path below `source` or its name must match one.
+        exclude: Patterns; neither may match one.
 
     Raises:
-        CommandError: no such folder, target there already or not to be written, or no text found.
+        CommandError: there is no such folder, the target exists or cannot be written, or no text was found.
     """
     if not source.is_dir():
         raise CommandError(
@@ -101,7 +101,7 @@ def folder_to_parquet(
 
 
 def _kinds(source: Path) -> str:
-    """Which patterns would match the files of a folder, the most frequent first."""
+    """The patterns that match most files of a folder, as advice for --include."""
     files = (file for file in source.rglob("*") if file.is_file() and not file.name.startswith("."))
     found = Counter(f"'*{file.suffix}'" for file in files)
     if not found:
@@ -113,7 +113,7 @@ def _kinds(source: Path) -> str:
 def _texts(
     source: Path, include: tuple[str, ...], exclude: tuple[str, ...], left: dict[str, list[str]]
 ) -> Iterator[tuple[str, str]]:
-    """(path, text) of every usable file, in order of path; what is not stands in `left`, by reason."""
+    """(path, text) of every usable file, in order of path; adds the other files to `left`, by reason."""
     for file in sorted(source.rglob("*")):
         relative = file.relative_to(source)
         path = relative.as_posix()
@@ -147,7 +147,7 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _parts(texts: Iterator[tuple[str, str]]) -> Iterator[Iterator[list[tuple[str, str]]]]:
-    """Texts in files of row groups, both cut by size. Each file must be read before the next is taken."""
+    """Texts as files of row groups, both cut by size. Each file must be consumed before the next one."""
     groups = _groups(texts)
     for first in groups:
 

@@ -1,4 +1,4 @@
-"""A data set as the trainer's own code reads it, in words."""
+"""A data set as the trainer's code reads it, as data and as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_PROCESSES = 8
 SHOWN_TOKENS = 12
 SHOWN_SPANS = 4
 SHOWN_CHARACTERS = 60
-"""Of each span of a row."""
+"""The most of each span of a row."""
 OPENING, CLOSING = "⟦", "⟧"
 
 _ENDINGS = tuple(ending for endings in FILE_ENDINGS.values() for ending in endings)
@@ -32,8 +32,8 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def source_of(name: str) -> dict[str, str]:
-    """What stands in a job's `data` for a path, a pattern, a URL, or a data set's name on the hub."""
-    # A mistyped path is no name on the hub: its first folder is here, or it ends like a file.
+    """The field of a job's `data` for a path, a pattern, a URL, or a data set's name on the hub."""
+    # A mistyped path must not count as a name on the hub: its first folder exists, or it has a file's ending.
     path = Path(name)
     is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
     is_path = (
@@ -47,10 +47,10 @@ def source_of(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class InspectionRequest:
-    """What is looked at, and how a run would divide it."""
+    """The data to inspect, and how a run would divide it."""
 
     data: Mapping[str, Any]
-    """As `spec.trainer.data` has it."""
+    """As in `spec.trainer.data`."""
     batch_size: int
     sequence_length: int
     seed: int
@@ -60,10 +60,10 @@ class InspectionRequest:
 def of_job(
     file: Path, otherwise: InspectionRequest, processes: int | None, settings: Sequence[str] = ()
 ) -> InspectionRequest:
-    """The data of a job, with what the job and `--set` say and else what `otherwise` does.
+    """The request for a job's data, with the values of the job and `--set`, else those of `otherwise`.
 
     Raises:
-        CommandError: the file is no job, or the job has no trainer block.
+        CommandError: the file is not a job, or the job has no trainer block.
     """
     job = read_job(file, settings)
     trainer = job.spec.trainer
@@ -150,7 +150,7 @@ def left_out(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def marked(spans: Sequence[Mapping[str, Any]], *, is_marked: bool) -> str:
-    """A row in quotes, with what is learned in brackets and, on a terminal, in green."""
+    """A row in quotes, with learned text in brackets and, on a terminal, in green."""
     texts = []
     for span in spans:
         text = json.dumps(span["text"], ensure_ascii=False)[1:-1]

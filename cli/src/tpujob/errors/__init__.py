@@ -1,4 +1,4 @@
-"""What goes wrong at the command line, with the exit code that the contract gives it."""
+"""The error of the command line, with an exit code of the contract."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Extractions under way or done: `tpujob extract`."""
+"""Running and finished extractions: `tpujob extract`."""

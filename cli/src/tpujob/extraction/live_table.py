@@ -18,7 +18,7 @@ WORKERS_SHOWN = 32
 
 
 def watched(statuses: Iterable[dict[str, Any]], console: Console | None = None) -> None:
-    """Shows one status after the other in the same place; the last one stays."""
+    """Shows each status in place of the one before, and leaves the last; without a terminal, prints them all."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         for found in statuses:
@@ -30,7 +30,7 @@ def watched(statuses: Iterable[dict[str, Any]], console: Console | None = None) 
 
 
 def screen(found: Facts) -> RenderableType:
-    """The status as it is shown."""
+    """The status as rich shows it."""
     done, units = found["done"], found["units"]
     bar = Table.grid(padding=(0, 1))
     bar.add_row(ProgressBar(total=units, completed=done, width=50), f"{done / max(1, units):.0%}")

@@ -1,4 +1,4 @@
-"""An extraction as the trainer's own code sees it, in words."""
+"""An extraction as the trainer's code reads it, as data and as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ type Facts = Mapping[str, Any]
 
 
 def inspect(verb: str, directory: str, *options: str) -> dict[str, Any]:
-    """What the trainer finds in a directory.
+    """The trainer's answer about the extraction in a directory.
 
     Raises:
         CommandError: with the trainer's line and exit code.
@@ -23,7 +23,7 @@ def inspect(verb: str, directory: str, *options: str) -> dict[str, Any]:
 
 
 def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
-    """The status again and again, until all units are done.
+    """The status, repeatedly, until all units are done.
 
     Raises:
         CommandError: with the trainer's line and exit code.
@@ -32,7 +32,7 @@ def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def priced(found: Facts, chip_hour_price: float | None) -> dict[str, Any]:
-    """The status with the price of a chip-hour, where one is given."""
+    """The status with the price of a chip-hour, if one is given."""
     return {**found} if chip_hour_price is None else {**found, "chip_hour_price": chip_hour_price}
 
 
@@ -73,13 +73,13 @@ def _of_worker(each: Mapping[str, Any], now: float, *, is_over: bool) -> Iterato
 
 
 def last_heard(worker: Mapping[str, Any], now: float) -> str:
-    """How long ago the storage got something of a worker, as in 4 s; empty where that is not known."""
-    # By two clocks: that of the storage may be ahead.
+    """The time since storage last received something from a worker, as in 4 s; empty if unknown."""
+    # The two times are from two clocks: that of the storage may be ahead.
     return "" if worker["last_time"] is None else duration(max(0.0, now - worker["last_time"]))
 
 
 def _chip_hours(found: Facts) -> Iterator[str]:
-    """What it takes of chips, by what the workers have measured, and what that costs where a price is given."""
+    """The chip-hours and rates that the workers measured, and the cost if a price is given."""
     if found.get("chip_hours") is None:
         return
     unit = "chip-hours" if found["chip_kind"] != "cpu" else "device-hours"
@@ -95,13 +95,13 @@ def _chip_hours(found: Facts) -> Iterator[str]:
 
 
 def _of_peak(found: Facts) -> str:
-    """Of the arithmetic that a chip could do; empty where that is not known."""
+    """The fraction of a chip's peak arithmetic, in words; empty if unknown."""
     fraction = found.get("peak_fraction")
     return "" if fraction is None else f", {fraction:.1%} of its peak in bfloat16"
 
 
 def verified(found: Facts) -> str:
-    """What `verify` found, in one line."""
+    """The result of `verify` in one line."""
     left = f"; {counted(found['leftover_files'], 'leftover file')} ({size(found['leftover_bytes'])}) of dead workers"
     parts = [counted(found[each], each[:-1]) for each in ("units", "rows", "files")] + [size(found["bytes"])]
     problems = len(found["problems"])

@@ -1,4 +1,4 @@
-"""What usage is added up by. It imports nothing, for every command reads the options of all."""
+"""The key by which usage is grouped. Imports little, because every command loads the options of all commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class By(StrEnum):
-    """What usage is added up by."""
+    """The key by which usage is grouped."""
 
     NAMESPACE = "namespace"
     QUEUE = "queue"

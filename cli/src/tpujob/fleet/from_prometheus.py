@@ -1,4 +1,4 @@
-"""Answers of Prometheus as usage of jobs. Pure."""
+"""Converts answers of Prometheus to usage of jobs. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ type Phases = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What Prometheus answers to the expressions of `promql`."""
+    """The answers of Prometheus to the expressions of `promql`."""
 
     chips: Sequence[Sample]
     """`chips`, at the end of the span."""
@@ -35,11 +35,11 @@ class Answers:
 
 
 MOST_UNSEEN = 0.02
-"""Part of a span without the operator's series that is not worth a word: a restart of Prometheus, the first step."""
+"""Fraction of a span that may lack the operator's series without a note: a restart of Prometheus, the first step."""
 
 
 def missing(answers: Answers, span: timedelta) -> list[str]:
-    """What is not in the usage, a sentence each."""
+    """Sentences about what the usage lacks; empty if it lacks nothing."""
     seen, whole = sum(value for _, value in answers.seen), span.total_seconds()
     if seen >= whole * (1 - MOST_UNSEEN):
         return []
@@ -48,7 +48,7 @@ def missing(answers: Answers, span: timedelta) -> list[str]:
 
 
 def usage(answers: Answers) -> list[JobUsage]:
-    """What each job used; one that changed its labels in the span is in several parts."""
+    """The usage of each job; a job whose labels changed in the span has several entries."""
     now, hours = _by_labels(answers.chips), _by_labels(answers.hours)
     reported: dict[Key, dict[str, float]] = defaultdict(dict)
     for labels, value in answers.reported:
@@ -79,7 +79,7 @@ def _of_job(
     reported: Mapping[str, float],
     restarts: Mapping[Cause, int],
 ) -> list[JobUsage]:
-    """What its chip-hours went to is known of the job as a whole: each part has its share."""
+    """The entries of a job; what its chip-hours went to is known for the whole job, so each entry gets its share."""
     phases = {phase for part in hours.values() for phase in part}
     went = account({phase: sum(part.get(phase, 0) for part in hours.values()) for phase in phases}, reported, restarts)
     whole = Use(went=went)

@@ -1,7 +1,7 @@
-"""The jobs of a cluster as usage, as far as their statuses tell. Pure.
+"""The usage of the jobs of a cluster, as far as their statuses contain it. Pure.
 
-A status has no history: it says in what time went since the job began, and not when. So a job counts whole or not at
-all, with the chips that it has now.
+A status has no history: it says what the time since the job's start went to, but not when. So a job counts as a whole
+or not at all, with the chips that it has now.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tpujob_resource.models.stored import StoredJob
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Usage, and what is missing in it."""
+    """The usage, and how many jobs are inexact in it."""
 
     jobs: list[JobUsage]
     began_before: int = 0
-    """Jobs that began before the span; they count whole."""
+    """Jobs that began before the span; they count as a whole."""
     without_report: int = 0
-    """Jobs that ran and of which no process reported what its time went to."""
+    """Jobs that ran, but whose processes did not report what the time went to."""
 
 
 def usage(jobs: Iterable[Mapping[str, Any]], *, owner_label: str, since: datetime, now: datetime) -> Found:
-    """What the jobs used that have not ended before the span.
+    """The usage of the jobs that did not end before the span.
 
     Args:
         jobs: TpuTrainingJobs as JSON.
         owner_label: Label whose value is the owner.
-        since: Where the span begins.
-        now: Where it ends.
+        since: The start of the span.
+        now: Its end.
     """
     found, began_before, without_report = [], 0, 0
     for manifest in jobs:
@@ -76,7 +76,7 @@ def _of_job(job: StoredJob, owner_label: str, now: datetime) -> JobUsage:
 
 
 def _seconds_held(status: Status, now: datetime) -> float:
-    """Since all hosts first ran until the job ended; of one that waits or rests now, nothing is known."""
+    """Seconds from when all hosts first ran to the job's end, or to now; 0 for a job that waits or is suspended now."""
     if status.start_time is None:
         return 0.0
     if status.completion_time is not None:

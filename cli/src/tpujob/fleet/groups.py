@@ -1,4 +1,4 @@
-"""Usage added up by namespace, queue, owner or job, with costs. Pure."""
+"""Usage summed by namespace, queue, owner or job, with costs. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.topology.parse import parse_accelerator
 
 WORST = 5
-"""Jobs whose losses are listed."""
+"""The number of jobs whose losses are listed."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Several jobs together."""
+    """The usage of several jobs together."""
 
     name: str
     """Of a job: namespace/name. Empty for jobs without a queue or an owner."""
@@ -44,7 +44,7 @@ def grouped(jobs: Iterable[JobUsage], by: By, prices: Mapping[str, Any] | None =
 
 
 def added_up(name: str, jobs: Sequence[JobUsage], prices: Mapping[str, Any] | None = None) -> Group:
-    """All of these as one group."""
+    """The group of all these jobs."""
     use = sum((job.use for job in jobs), Use())
     restarts = {cause: count for cause in Cause if (count := sum(job.restarts.get(cause, 0) for job in jobs))}
     cost = None if prices is None else sum(_cost(job, prices) for job in jobs)
@@ -52,13 +52,13 @@ def added_up(name: str, jobs: Sequence[JobUsage], prices: Mapping[str, Any] | No
 
 
 def worst(jobs: Iterable[JobUsage]) -> list[Group]:
-    """The jobs that lost most chip-hours, most first; those that lost none are none of them."""
+    """The jobs that lost the most chip-hours, most first, at most WORST; jobs without losses are left out."""
     groups = sorted(grouped(jobs, By.JOB), key=lambda group: (-group.use.lost, group.name))
     return [group for group in groups if group.use.lost > 0][:WORST]
 
 
 def reasons(group: Group) -> list[tuple[Went, float]]:
-    """What was lost, most first."""
+    """What the lost chip-hours went to, most first."""
     found = [(went, group.use.went[went]) for went in LOST if went in group.use.went]
     return sorted(found, key=lambda each: -each[1])
 

@@ -1,4 +1,4 @@
-"""Asks a Prometheus what its series say of chips."""
+"""Queries a Prometheus server about chips."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tpujob.fleet import promql
 from tpujob.fleet.from_prometheus import Answers, Sample
 
 TIMEOUT_SECONDS = 120.0
-"""As long as Prometheus itself works on a query, by default."""
+"""The default time limit of Prometheus itself for a query."""
 
 
 def ask(url: str, *, token: str | None = None, span: str, until: datetime) -> Answers:
-    """What it answers to the expressions of `promql`.
+    """The answers of Prometheus to the expressions of `promql`.
 
     Args:
-        url: As in http://prometheus:9090, with what stands before /api/v1.
-        token: For a Prometheus behind a proxy that asks for one.
+        url: As in http://prometheus:9090, with any path before /api/v1.
+        token: For a Prometheus behind a proxy that requires one.
         span: As in 7d.
         until: Where the span ends.
 
     Raises:
-        CommandError: it does not answer, or refuses an expression.
+        CommandError: the address or the token is malformed, Prometheus does not answer, or it refuses an expression.
     """
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"--prometheus: {url!r} is not an address; write http://HOST:9090, as a browser opens it")
@@ -50,10 +50,10 @@ def ask(url: str, *, token: str | None = None, span: str, until: datetime) -> An
 
 def _query(url: str, token: str | None, until: datetime, expression: str) -> list[Sample]:
     body = urlencode({"query": expression, "time": until.timestamp()}).encode()
-    # An expression is longer than what some proxies allow in an address.
+    # In the body: some proxies do not allow URLs of an expression's length.
     request = Request(f"{url.rstrip('/')}/api/v1/query", data=body, headers={"User-Agent": "tpujob"})  # noqa: S310 - checked
     if token is not None:
-        # Not to be sent where the answer may redirect to.
+        # The token must not be sent to the target of a redirect.
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - checked by the caller

@@ -1,10 +1,10 @@
-"""What Prometheus is asked about chips: one place for the command line, the chart's dashboard and its rules.
+"""Prometheus queries about chips, shared by the command line, the chart's dashboard and its recording rules.
 
-- Time is measured in steps of five minutes, so that a week of hundreds of jobs is seconds of work for Prometheus. What
-  is shorter counts as often as a step meets it.
-- Chip-hours are what the operator says of machines held. What they went to is what process 0 of a job says of its
-  time, in proportion.
-- Labels are copied with `label_join`, not `label_replace`: a `$1` would be a variable of Grafana.
+- Time is sampled in steps of five minutes, so that a week of hundreds of jobs takes Prometheus seconds. A shorter state
+  counts only if a sample falls into it.
+- Chip-hours come from the operator's metric of the machines that jobs hold. What they went to is in proportion to the
+  time that process 0 of a job reports.
+- Labels are copied with `label_join`, not `label_replace`: Grafana would take a `$1` for a variable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP = f"{STEP_SECONDS // 60}m"
 
 JOB = "job_namespace, job_name"
 LABELS = (*JOB.split(", "), "accelerator", "queue", "owner", "spot", "phase")
-"""Of chips."""
+"""The labels of `chips`."""
 
 WENT_BY_CATEGORY = {
     "training": ("step",),
@@ -29,7 +29,7 @@ WENT_BY_CATEGORY = {
     "ending": ("end",),
     "lost": ("lost_steps",),
 }
-"""What chips went to → categories of `tpujob_goodput_seconds`. `between_attempts` is in the phases of the operator."""
+"""What chips went to → categories of `tpujob_goodput_seconds`. The operator's phases cover `between_attempts`."""
 USEFUL = ("training", "evaluation")
 EVERY = tuple(category for categories in WENT_BY_CATEGORY.values() for category in categories)
 
@@ -38,14 +38,14 @@ def chips(*, phases: tuple[Phase, ...] = ()) -> str:
     """Chips that jobs hold or wait for now, by LABELS.
 
     Args:
-        phases: only those of jobs in them; all where none is named.
+        phases: only those of jobs in these phases; empty: all.
     """
     selector = f'{{phase=~"{"|".join(phases)}"}}' if phases else ""
     return f"max by ({', '.join(LABELS)}) (tpujob_operator_job_phase_chips{selector})"
 
 
 def hours(inner: str, span: str) -> str:
-    """Chip-hours of chips over a span, as in 7d; labels are kept."""
+    """Chip-hours of an expression for chips, over a span as in 7d; labels are kept."""
     return f"sum_over_time(({inner})[{span}:{STEP}]) * {STEP_SECONDS} / 3600"
 
 
@@ -60,7 +60,7 @@ def restarts(span: str) -> str:
 
 
 def hours_by_use(span: str, went: tuple[str, ...] = tuple(WENT_BY_CATEGORY)) -> str:
-    """Chip-hours held, by job and `went`: those of which process 0 reports what they went to.
+    """Chip-hours held, by job and `went`, as far as process 0 reports what they went to.
 
     Args:
         span: as in 7d.
@@ -70,19 +70,19 @@ def hours_by_use(span: str, went: tuple[str, ...] = tuple(WENT_BY_CATEGORY)) -> 
     held = f"sum by ({JOB}) ({chips(phases=HOLDS_MACHINES)})"
     held_seconds = f"count_over_time(({held} > 0)[{span}:{STEP}]) * {STEP_SECONDS}"
     reported_seconds = f"sum by ({JOB}) ({_seconds(span, EVERY)})"
-    # Machines are held for longer than a process reports, which reports nothing before it starts and after its end.
+    # Machines are held for longer than a process reports: it reports nothing before its start and after its end.
     seconds = f"({reported_seconds} > ({held_seconds}) or {held_seconds})"
     return f"sum by ({JOB}, went) ({_named(reported)} * on ({JOB}) group_left () (({hours(held, span)}) / {seconds}))"
 
 
 def lost_hours(span: str) -> str:
-    """Chip-hours of each job that are known to have gone to something else than training and evaluation."""
+    """Chip-hours of each job that are known to have gone to other things than training and evaluation."""
     reported = f"sum by ({JOB}) ({hours_by_use(span, tuple(word for word in WENT_BY_CATEGORY if word not in USEFUL))})"
     return _sum(reported, hours(f"sum by ({JOB}) ({chips(phases=(Phase.RESTARTING, Phase.STALLED))})", span))
 
 
 def lost_to_restarts(span: str) -> str:
-    """Chip-hours of steps that were made in vain and of machines held between two attempts, by job and cause."""
+    """Chip-hours of lost steps and of machines held between two attempts, by job and cause of restarts."""
     between = hours(f"sum by ({JOB}) ({chips(phases=(Phase.RESTARTING,))})", span)
     lost = _sum(f"sum by ({JOB}) ({hours_by_use(span, ('lost',))})", between)
     counted = f"({restarts(span)} > 0)"
@@ -90,7 +90,7 @@ def lost_to_restarts(span: str) -> str:
 
 
 def seen_seconds(span: str) -> str:
-    """Seconds of the span in which an operator was scraped: what was held in the others is not known."""
+    """Seconds of the span in which an operator was scraped: what was held in the rest is unknown."""
     return f"count_over_time((count(tpujob_operator_leader))[{span}:{STEP}]) * {STEP_SECONDS}"
 
 
@@ -106,25 +106,25 @@ def recorded() -> dict[str, str]:
 
 
 def _sum(first: str, second: str) -> str:
-    """The sum for jobs in both, and what there is for jobs in one."""
+    """The sum for jobs in both expressions, and the one value for jobs in only one."""
     return f"(({first}) + ({second})) or ({first}) or ({second})"
 
 
 def _goodput(categories: tuple[str, ...]) -> str:
-    """Seconds of each run so far by category; pods of two attempts share no moment."""
+    """Seconds of each run so far by category; pods of two attempts do not overlap in time."""
     series = f'tpujob_goodput_seconds{{category=~"{"|".join(categories)}"}}'
     return f"max by ({JOB}, category) ({_with_job(series)})"
 
 
 def _with_job(series: str) -> str:
-    """With the labels that the operator has for a job, in place of those of the PodMonitor."""
+    """The series with the operator's labels for a job, copied from those of the PodMonitor."""
     return f'label_join(label_join({series}, "job_namespace", "", "namespace"), "job_name", "", "tpujob")'
 
 
 def _seconds(span: str, categories: tuple[str, ...]) -> str:
     """Seconds that each job spent in a span, by category.
 
-    A job whose sum is smaller than before the span is another run of the same name, and began at zero.
+    A job whose sum is smaller than before the span is another run of the same name, which counts from zero.
     """
     inner = f"({_goodput(categories)})[{span}:{STEP}]"
     now, before = f"last_over_time({inner})", f"last_over_time({inner} offset {span})"
@@ -134,7 +134,7 @@ def _seconds(span: str, categories: tuple[str, ...]) -> str:
 
 
 def _named(seconds: str) -> str:
-    """With what chips went to as the label `went`."""
+    """The seconds with the label `went`, derived from their category."""
     for name, categories in WENT_BY_CATEGORY.items():
         seconds = f'label_replace({seconds}, "went", "{name}", "category", "{"|".join(categories)}")'
     return seconds

@@ -1,4 +1,4 @@
-"""All that `tpujob fleet` says, as one value; and as JSON. Pure."""
+"""The report of `tpujob fleet`, as one value and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Report:
     source: str
     """Where the numbers come from, for people."""
     missing: Sequence[str]
-    """What is not in them, a sentence each."""
+    """What the numbers lack, a sentence each."""
     by: By
     groups: Sequence[Group]
     total: Group
@@ -41,7 +41,7 @@ def report(
     by: By,
     prices: Mapping[str, Any] | None,
 ) -> Report:
-    """Adds up.
+    """The report on these jobs.
 
     Raises:
         CommandError: the prices have none for a generation that was used.
@@ -60,7 +60,7 @@ def report(
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """For programs: hours with two digits after the point."""
+    """The report as JSON values, with hours to two decimal places."""
     return {
         "since": format_time(report.since),
         "until": format_time(report.until),

@@ -1,4 +1,4 @@
-"""A span of time as people and PromQL write it. Pure."""
+"""A span of time in the notations of users and of PromQL. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = timedelta(days=366)
 
 
 def parse_span(text: str) -> timedelta:
-    """The time that a text as 7d, 12h or 2w stands for.
+    """The span that a text such as 7d, 12h or 2w means.
 
     Raises:
         CommandError: it has another form, or is longer than 366 days.
@@ -27,5 +27,5 @@ def parse_span(text: str) -> timedelta:
 
 
 def of_promql(span: timedelta) -> str:
-    """As PromQL writes it."""
+    """The span in PromQL's notation."""
     return f"{int(span.total_seconds()) // 3600}h"

@@ -1,4 +1,4 @@
-"""`tpujob fleet` for people: one screen of 80 columns. Pure."""
+"""The report of `tpujob fleet` for people: one screen of 80 columns. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_resource.models.times import format_time
 
 WIDTH = 80
 MOST_GROUPS = 15
-"""With the rest of the page, they fit a screen of 45 lines."""
+"""With the rest of the page, these fit a screen of 45 lines."""
 NUMBERS = ("JOBS", "USED", "IDLE", "WAITING", "CHIP-HOURS", "GOODPUT")
 
 
@@ -86,5 +86,5 @@ def _why(went: Went) -> str:
 
 
 def _short(name: str, longest: int) -> str:
-    """The end of a name tells jobs apart."""
+    """The end of a name, which tells jobs apart, if the name is longer."""
     return name if len(name) <= longest else f"…{name[1 - longest :]}"

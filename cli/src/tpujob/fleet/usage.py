@@ -1,4 +1,4 @@
-"""What jobs used, and what their chip-hours went to. Pure."""
+"""The chips and chip-hours of jobs, and what these went to. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Ph
 
 
 class Went(StrEnum):
-    """What chip-hours went to: the word in JSON, and for people. In the order in which they are shown."""
+    """What chip-hours went to: the name in JSON and the label for people, in display order."""
 
     label: str
 
     def __new__(cls, word: str, label: str) -> Self:
-        """Makes the member of a row."""
+        """Makes a member from its name and its label."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.label = label
@@ -26,24 +26,24 @@ class Went(StrEnum):
     TRAINING = ("training", "training")
     EVALUATION = ("evaluation", "evaluation")
     STARTING = ("starting", "starting")
-    """Start of processes, reading a checkpoint, compiling: of each attempt."""
+    """In each attempt: start of processes, reading a checkpoint, compiling."""
     SAVING = ("saving", "saving")
     DATA = ("data", "waiting for data")
     CRASHES = ("crashes", "lost to crashes")
-    """Steps made in vain, and machines held until the next attempt."""
+    """Lost steps, and machines held until the next attempt."""
     DISRUPTION = ("disruption", "lost to disruption")
-    """The same after something was taken away, or for want of machines."""
+    """The same after a disruption, or for lack of capacity."""
     UNEXPLAINED = ("unexplained", "lost, cause unknown")
     STALLED = ("stalled", "stalled")
     """No step was made."""
     ENDING = ("ending", "ending")
     UNREPORTED = ("unreported", "not reported")
-    """Machines were held, and no process said for what."""
+    """Machines were held, but no process reported for what."""
 
 
 USEFUL = (Went.TRAINING, Went.EVALUATION)
 LOST = tuple(went for went in Went if went not in (*USEFUL, Went.UNREPORTED))
-"""What is neither useful nor unknown."""
+"""All that is neither useful nor unreported."""
 BY_CAUSE = {
     Cause.CRASH: Went.CRASHES,
     Cause.DISRUPTION: Went.DISRUPTION,
@@ -54,7 +54,7 @@ BY_CAUSE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What a job, or several together, used."""
+    """The usage of a job, or of several together."""
 
     used: float = 0
     """Chips that train now: all hosts are ready, and steps are made."""
@@ -69,22 +69,22 @@ class Use:
 
     @property
     def chip_hours(self) -> float:
-        """All that were held."""
+        """All chip-hours held."""
         return sum(self.went.values())
 
     @property
     def lost(self) -> float:
-        """Chip-hours that are known to have gone to something else than training and evaluation."""
+        """Chip-hours that are known to have gone to other things than training and evaluation."""
         return sum(self.went.get(went, 0) for went in LOST)
 
     @property
     def goodput(self) -> float | None:
-        """Training's part of the chip-hours of which something is reported; None where nothing is."""
+        """Training's fraction of the reported chip-hours; None: none are reported."""
         reported = self.chip_hours - self.went.get(Went.UNREPORTED, 0)
         return self.went.get(Went.TRAINING, 0) / reported if reported > 0 else None
 
     def __add__(self, other: Use) -> Use:
-        """Both together."""
+        """The sum of both."""
         went = {key: self.went.get(key, 0) + other.went.get(key, 0) for key in Went}
         return Use(
             used=self.used + other.used,
@@ -95,13 +95,13 @@ class Use:
         )
 
     def scaled(self, part: float) -> Use:
-        """A part of its chip-hours held."""
+        """A fraction of its chip-hours held."""
         return Use(went={key: value * part for key, value in self.went.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Of a job."""
+    """The labels of a job."""
 
     namespace: str
     job: str
@@ -113,16 +113,16 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class JobUsage:
-    """What a job used while it had these labels."""
+    """The usage of a job while it had these labels."""
 
     labels: Labels
     use: Use
     restarts: Mapping[Cause, int] = field(default_factory=dict)
-    """By cause, of those that there were."""
+    """By cause; causes that did not occur are left out."""
 
 
 def chips_now(phase: str, chips: float) -> Use:
-    """Chips of a job in this phase."""
+    """The present use of the chips of a job in this phase."""
     if phase == Phase.RUNNING:
         return Use(used=chips)
     if phase in HOLDS_MACHINES:
@@ -133,16 +133,16 @@ def chips_now(phase: str, chips: float) -> Use:
 def account(
     held: Mapping[str, float], reported: Mapping[str, float], restarts: Mapping[Cause, int]
 ) -> dict[Went, float]:
-    """Chip-hours of a job by what they went to; their sum is that of `held`.
+    """Chip-hours of a job by what they went to; unless more was reported, their sum is that of the machines held.
 
     Args:
         held: Chip-hours by phase.
-        reported: Chip-hours by what process 0 says they went to: the words of Went, and `lost` for steps in vain.
-        restarts: How many, by cause; what was lost is divided among the causes by their number.
+        reported: Chip-hours by what process 0 reports they went to: the names of Went, and `lost` for lost steps.
+        restarts: Their number by cause, in proportion to which the lost chip-hours are divided.
     """
     total = sum(hours for phase, hours in held.items() if phase in HOLDS_MACHINES)
     went = {word: reported[word] for word in Went if word in reported}
-    # The process counts a step that hangs as training; the operator knows better.
+    # The process counts a hanging step as training; the operator's phase tells it apart.
     went[Went.STALLED] = min(held.get(Phase.STALLED, 0), went.get(Went.TRAINING, 0))
     went[Went.TRAINING] = went.get(Went.TRAINING, 0) - went[Went.STALLED]
     rest = max(0.0, total - sum(went.values()))

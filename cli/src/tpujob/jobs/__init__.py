@@ -1,1 +1,1 @@
-"""Job files as people write them."""
+"""Job files as users write them."""

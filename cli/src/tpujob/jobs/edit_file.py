@@ -1,4 +1,4 @@
-"""Changes fields in a job's file, and leaves comments and order as they are."""
+"""Changes fields in a job's file, and keeps its comments and order."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ENDLESS_LINE = 2**16
 _FIELD_BELOW = re.compile(r"^spec:[^\n]*\n(?: *(?:#[^\n]*)?\n)*( +)\S", re.MULTILINE)
 """The indentation of the fields of spec."""
 _ITEM_BELOW = re.compile(r"^( *)[\w-]+:[^\n]*\n( *)- ", re.MULTILINE)
-"""Those of a list, and of its items."""
+"""The indentation of a list, and of its items."""
 
 
 def write_trainer_fields(path: Path, fields: Mapping[str, Any]) -> None:
     """Sets fields below spec.trainer in a file.
 
     Args:
-        path: Of a job that was read and is valid.
-        fields: By their paths with dots, as mesh.fsdp; None removes a field.
+        path: The file of a job that was read and is valid.
+        fields: By their paths with dots, such as mesh.fsdp; None removes a field.
 
     Raises:
-        CommandError: the file cannot be written, or is of a form in which only a person can change them.
+        CommandError: the file cannot be written, or has a form that cannot be edited automatically.
     """
     wanted = read_document(path)
     _apply(wanted["spec"]["trainer"], fields)

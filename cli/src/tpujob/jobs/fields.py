@@ -1,4 +1,4 @@
-"""Every field of a job with its type and its meaning, from the schema that the API server has."""
+"""Every field of a job with its type and its meaning, from the schema in the CRD."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Field:
     path: str
     """As in `spec.volumes[].name`."""
     kind: str
-    """Its type, with what is allowed, in a few words."""
+    """Its type and allowed values, in a few words."""
     meaning: str
-    """Its description, defaults included; empty where there is none."""
+    """Its description, with defaults; empty if there is none."""
     is_required: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def below(fields: Sequence[Field], field: Field) -> list[Field]:
 
 
 def kind(schema: Mapping[str, Any]) -> str:
-    """The type of a field with what is allowed, in a few words."""
+    """The type and allowed values of a field, in a few words."""
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
     if schema.get("x-kubernetes-int-or-string"):
@@ -84,12 +84,12 @@ def kind(schema: Mapping[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """A number without a needless fraction."""
+    """A number as text, without `.0`."""
     return str(int(value)) if float(value).is_integer() else json.dumps(value)
 
 
 def schema_fields(schema: Mapping[str, Any], path: str) -> Iterator[Field]:
-    """Every field below a schema, which stands at a path, in the order in which they are declared."""
+    """Every field below a schema, whose own path is `path`, in the order in which they are declared."""
     for key, inner in (schema.get("properties") or {}).items():
         name = f"{path}.{key}"
         yield Field(name, kind(inner), inner.get("description") or "", key in (schema.get("required") or ()))

@@ -18,24 +18,24 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
 
 LONGEST_SHOWN = 60
-"""Characters of a kind that a message repeats."""
+"""The most characters of a document's kind in a message."""
 
 
 def read_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     """The job in a YAML or JSON file, with the fields that `--set` names.
 
     Raises:
-        CommandError: no such file, not YAML, more or less than one document, or a wrong field; one line each.
+        CommandError: no such file, not YAML, not one document, or wrong fields, with a line for each.
     """
     return read_manifest(path, settings)[1]
 
 
 def local_job(document: Mapping[str, Any], source: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
-    """The job that a document describes, for this machine, where a command needs no image.
+    """The job that a document describes, for a run on this machine, in which a command needs no image.
 
     Args:
         document: The resource.
-        source: What messages call it.
+        source: The file name in messages.
         settings: As `--set` takes them.
 
     Raises:
@@ -49,7 +49,7 @@ def local_job(document: Mapping[str, Any], source: Path, settings: Sequence[str]
 
 
 def read_manifest(path: Path, settings: Sequence[str] = ()) -> tuple[dict[str, Any], TpuTrainingJob]:
-    """The job in a file as it was written, with the fields that `--set` names, and as it is understood.
+    """The document in a file, with the fields that `--set` names, and the job that it describes.
 
     Raises:
         CommandError: as `read_job`.
@@ -59,7 +59,7 @@ def read_manifest(path: Path, settings: Sequence[str] = ()) -> tuple[dict[str, A
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The one TpuTrainingJob in a file, not checked yet.
+    """The one TpuTrainingJob in a file, not validated yet.
 
     YAML 1.2, as the API server reads it: `20e9` is a whole number, `on` is a word.
 
@@ -84,7 +84,7 @@ def read_document(path: Path) -> dict[str, Any]:
     except RecursionError as error:
         raise CommandError(f"{path}: not YAML: blocks and lists are nested too deeply to be read") from error
     except ValueError as error:
-        # Of ruamel, where what looks like a date is none; it does not say which line.
+        # From ruamel, for text that looks like a date but is not; it does not give the line.
         advice = "put values that are text in quotes"
         raise CommandError(f"{path}: not YAML: a date is wrong ({error}); {advice}") from error
     if not documents:
@@ -116,10 +116,10 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """What kubectl makes of a value: JSON has one kind of number, and 4e3 is 4000 there.
+    """A value as kubectl converts it: JSON has one kind of number, in which 4e3 is 4000.
 
     Raises:
-        UnicodeDecodeError: half of a character is escaped. JSON escapes both of an emoji, which YAML leaves apart.
+        UnicodeDecodeError: half of a surrogate pair is escaped. JSON escapes both, which YAML reads as two characters.
     """
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -131,10 +131,10 @@ def _as_json(value: Any) -> Any:
 
 
 def load_document(document: Mapping[str, Any], path: Path, *, has_pods: bool = True) -> TpuTrainingJob:
-    """The job that a document describes; without pods it may name folders of this machine.
+    """The job that a document describes, validated; without pods it may name folders of this machine.
 
     Raises:
-        CommandError: a field is wrong; one line each, with the name of the file.
+        CommandError: fields are wrong; a line for each, with the name of the file.
     """
     try:
         return load_job(document, has_pods=has_pods)
@@ -143,7 +143,7 @@ def load_document(document: Mapping[str, Any], path: Path, *, has_pods: bool = T
 
 
 def _yaml_advice(problem: str) -> str:
-    """What to do about the two mistakes that nearly all are."""
+    """Advice for the two most common kinds of mistakes; empty for others."""
     if "block end" in problem or "mapping values are not allowed" in problem or "could not find expected" in problem:
         return "; the line is indented more or less than its neighbours, or has no space after a colon"
     if "\\t" in problem or "cannot start any token" in problem:

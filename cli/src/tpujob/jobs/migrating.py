@@ -1,4 +1,4 @@
-"""Brings a file to the newest version of the API by changing those words alone: comments, order and quotes stay."""
+"""Migrates a file to the newest API version by changing only `apiVersion`: comments, order and quotes stay."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tpujob_contract import ExitCode, kubernetes_names
 
 
 def migrated(text: str) -> str:
-    """The same file with every TpuTrainingJob of an older version in the newest one.
+    """The text with every TpuTrainingJob of an older API version changed to the newest one.
 
-    Jobs are found wherever they stand: in one of several documents, in a List, in the settings of another tool.
+    Jobs are found anywhere in it: in one of several documents, in a List, in the settings of another tool.
 
     Raises:
-        YAMLError: the text is no YAML.
+        YAMLError: the text is not YAML.
     """
     places = sorted({place for node in YAML(pure=True).compose_all(text) for place in _places(node)}, reverse=True)
     for start, end in places:
@@ -32,7 +32,7 @@ NEWEST = kubernetes_names.NEWEST_API_VERSION
 
 
 def difference(path: Path) -> tuple[str, str]:
-    """What a file would become, and a unified diff; both empty where nothing in it is of an older version.
+    """The migrated text of a file, and a unified diff; both empty if no job in it has an older version.
 
     Raises:
         CommandError: no such file, or not YAML.
@@ -62,13 +62,13 @@ def _lines(text: str) -> list[str]:
 
 
 def write(path: Path, text: str) -> None:
-    """Puts a text into a file that was read before.
+    """Overwrites a file with its migrated text.
 
     Raises:
         CommandError: it cannot be written.
     """
     try:
-        # Over the old text, which is longer: a full disk cannot cost the file.
+        # In place, over the longer old text: a full disk cannot destroy the file.
         with path.open("r+", encoding="utf-8", newline="") as file:
             file.write(text)
             file.truncate()
@@ -77,7 +77,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _places(root: Node) -> Iterator[tuple[int, int]]:
-    """Where the versions of jobs stand in the text, as positions of characters."""
+    """The start and end of each older API version of a job in the text, in characters."""
     waiting: list[Node] = [root]
     seen: set[int] = set()
     while waiting:

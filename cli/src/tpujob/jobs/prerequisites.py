@@ -1,4 +1,4 @@
-"""What a job needs that can be seen before a process starts: data, tokenizer, checkpoint directory, memory."""
+"""Checks of what a job needs, before any process starts: data, tokenizer, checkpoint directory, memory."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tpujob_resource.models.job import TpuTrainingJob
 
 @dataclass(frozen=True)
 class Prerequisites:
-    """What was found."""
+    """The result of the checks."""
 
     problems: tuple[str, ...]
-    """With which the run would end."""
+    """Each of them would end the run."""
     exit_code: int
     """Of the first problem; 0 if there is none."""
     warnings: tuple[str, ...]
 
     def require(self) -> None:
-        """Returns if nothing is in the way.
+        """Raises an error if there are problems.
 
         Raises:
-            CommandError: something is; one line each.
+            CommandError: there are, with a line for each.
         """
         if self.problems:
             raise CommandError(*self.problems, exit_code=self.exit_code)
@@ -44,16 +44,16 @@ def look(
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Prerequisites:
-    """What is missing or wrong for a job with a trainer block, as far as it can be seen from this machine.
+    """The problems and warnings of a job with a trainer block, as far as they can be seen from this machine.
 
     Args:
         job: The job.
         checkpoint_dir: Its directory for checkpoints, if it has one.
-        is_run: It runs on this machine. Otherwise what is not there is a warning for TPU jobs, whose pods may see more.
-        on_chips: It runs on this machine's TPU chips.
+        is_run: Whether it runs on this machine. If not, missing files are warnings for TPU jobs: their pods may differ.
+        on_chips: Whether it runs on this machine's TPU chips.
         processes_here: How many of its processes run on this machine; None: all.
-        environ: Of its processes; else that of the command line.
-        directory: Where its processes run; else where the command line does.
+        environ: Of its processes; None: that of the command line.
+        directory: Where its processes run; None: where the command line does.
     """
     if job.spec.trainer is None:
         return Prerequisites((), 0, ())
@@ -82,7 +82,7 @@ def look(
 
 
 def _sorted(found: Mapping[str, Any], *, is_in_pods: bool) -> Prerequisites:
-    """Problems and warnings; a file that is not on this machine may be on those of the pods."""
+    """Problems and warnings; for a job in pods, what this machine lacks is a warning: the pods may have it."""
     problems, warnings = [], list(found["warnings"])
     for each in found["problems"]:
         if is_in_pods and each["exit_code"] == ExitCode.NOT_FOUND:

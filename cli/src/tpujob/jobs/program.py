@@ -1,4 +1,4 @@
-"""A job from a program alone: `tpujob run train.py --accelerator cpu:2x2`."""
+"""The job of a program without a job file: `tpujob run train.py --accelerator cpu:2x2`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tpujob.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
 
 ACCELERATOR = "cpu:1x1"
-"""Without --accelerator: one process."""
+"""The default of --accelerator: one process."""
 IMAGE = "this-machine"
-"""In the place of an image, which only pods need."""
+"""A placeholder for the image, which only pods need."""
 
 
 def is_program(file: Path) -> bool:
@@ -50,7 +50,7 @@ def command_line(
     settings: Sequence[str] = (),
     machines: Sequence[str] = (),
 ) -> str:
-    """What one types to run it again."""
+    """The command line that runs a file again."""
     options = ["--accelerator", accelerator] if accelerator else []
     options += [*(part for setting in settings for part in ("--set", setting)), *machines]
     return shlex.join(["tpujob", "run", str(file), *options, *(["--", *arguments] if arguments else [])])

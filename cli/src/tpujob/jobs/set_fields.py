@@ -1,4 +1,4 @@
-"""Fields of a job that a command line sets: `--set spec.trainer.steps=100`."""
+"""Sets fields of a job from the command line: `--set spec.trainer.steps=100`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ type Step = str | int
 
 
 def with_fields(document: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """A job with some fields set; the one that is given stays as it is.
+    """A copy of a job with some fields set.
 
     Args:
         document: The resource.
-        settings: Each as PATH=VALUE: fields with a dot between, list items as `[0]`; the value as YAML, but as it is
-            where the field holds text. `null` removes the field.
+        settings: Each as PATH=VALUE: fields separated by dots, list items as `[0]`; the value is YAML, but a number in
+            a field of type string stays text. `null` removes the field.
 
     Raises:
-        CommandError: A setting that is none, or a path through something that has no fields.
+        CommandError: A setting is malformed, or its path leads through a value without fields.
     """
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     for setting in settings:
@@ -57,7 +57,7 @@ def _set(document: dict[str, Any], setting: str) -> None:
 
 
 def _parent(document: dict[str, Any], steps: Sequence[Step], *, creates: bool) -> Any:
-    """What the last step is a field or an item of; None where it is absent and nothing creates it."""
+    """The value that has the last step as a field or an item; None: it is absent and not to be created."""
     node: Any = document
     for at, step in enumerate(steps[:-1]):
         if isinstance(step, int):
@@ -88,7 +88,7 @@ def _item(node: Any, number: int, steps: Sequence[Step]) -> Any:
 
 
 def _value(path: str, text: str) -> Any:
-    """A value as YAML has it; where the field holds text, the text unless it is in quotes."""
+    """The value that the YAML text means; in a field of type string, a number or the like stays text."""
     try:
         found = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError) as error:
@@ -101,7 +101,7 @@ def _value(path: str, text: str) -> Any:
 
 
 def _holds_text(path: str) -> bool:
-    """Whether the field is one of text alone."""
+    """Whether the type of the field is string."""
     from tpujob_resource.crd.build import custom_resource_definition
 
     schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

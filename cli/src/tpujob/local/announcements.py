@@ -1,4 +1,4 @@
-"""Lines of `tpujob run` beside the progress: the opening, and what happens to its processes."""
+"""Messages of `tpujob run` besides the progress: the opening, and events of its processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Announcements:
 
         Args:
             job: What runs.
-            placement: Which of its processes run here, and on what.
+            placement: Which of its processes run here, and on which devices.
             grace_seconds: From the request to stop to SIGKILL.
             say: Prints a line above the progress.
         """
@@ -36,7 +36,7 @@ class Announcements:
         self._say = say
 
     def opening(self, processes: Sequence[LocalProcess], checkpoint_dir: str, warnings: Sequence[str]) -> None:
-        """What runs, and where its files and its progress are."""
+        """Prints what runs, and where its files and its progress are."""
         spec = self._job.spec
         self._say(
             f"{spec.accelerator}: {self._what_runs(len(processes))}\n"
@@ -61,21 +61,21 @@ class Announcements:
         return f"process {placement.host} of {job.hosts} on this machine{devices}{where}"
 
     def interrupt(self, count: int) -> None:
-        """The first Ctrl-C asks all processes to stop; a second one kills them."""
+        """Prints that the first Ctrl-C asks all processes to stop, or that a second one kills them."""
         if count == 1:
             self._say(f"stopping: {self._stopping()}, at most {self._grace_seconds} s; Ctrl-C again to leave at once")
         else:
             self._say("leaving at once")
 
     def frozen(self, process: LocalProcess, pid: int) -> None:
-        """A launcher is stopped (SIGSTOP)."""
+        """Prints that a launcher is stopped (SIGSTOP)."""
         self._say(
             f"warning: process {process.index} ({process.name}) is frozen: somebody stopped its launcher, pid {pid}; "
             f"`kill -CONT {pid}` lets it go on"
         )
 
     def failure(self, end: Exit) -> None:
-        """The first failure, which ends the other processes."""
+        """Prints the first failure, which ends the other processes."""
         process = end.process
         other = named_in("\n".join(message_of(process.termination_log)))
         because = "" if other in (None, process.index) else f" since process {other} failed"
@@ -87,7 +87,7 @@ class Announcements:
         )
 
     def slow_stop(self, processes: Sequence[LocalProcess], seconds: float) -> None:
-        """A requested stop takes its time."""
+        """Prints that a requested stop takes long."""
         names = ", ".join(f"process {each.index} ({each.name})" for each in processes)
         self._say(
             f"still stopping: {names}; killed in {max(0.0, seconds):.0f} s, since a barrier or a save hears no signal: "
@@ -95,7 +95,7 @@ class Announcements:
         )
 
     def early_finish(self, end: Exit, failed: Exit | None) -> None:
-        """One process has finished for some time, and others still run, or one of these has failed."""
+        """Prints that a process finished some time ago while others still run, or before `failed` failed."""
         if failed is not None:
             seconds = failed.ended_at - end.ended_at
             self._say(
@@ -109,7 +109,7 @@ class Announcements:
         )
 
     def _stopping(self) -> str:
-        """What the time after Ctrl-C is for."""
+        """What the processes do after Ctrl-C, in words."""
         if self._job.spec.trainer is None:
             return "the program may save and end"
         return "giving units back" if has_units(self._job) else "saving first"

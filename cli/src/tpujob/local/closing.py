@@ -1,4 +1,4 @@
-"""The last lines of a run: its result, the cause, and how to go on."""
+"""The last lines of a run: its result, the cause, and how to continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpujob.output.words import counted
 from tpujob_contract import ExitCode
 
 SHOWN_LINES = 10
-"""Of the log of a program that failed and left no message."""
+"""The last lines of the log that are shown for a program that failed without a message."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Closing:
     outcome: Outcome
     report: Mapping[str, Any]
     again: str
-    """The command that goes on."""
+    """The command that continues the run."""
     has_trainer: bool
     has_units: bool = False
     """Whether its task works on units of a corpus, and has no step to save."""
@@ -33,7 +33,7 @@ class Closing:
 
     @property
     def cause(self) -> str:
-        """Why the run failed, in the words of the process that failed first; empty unless it failed."""
+        """Why the run failed, from the message of the process that failed first; empty unless it failed."""
         return " ".join(self._words())
 
     def lines(self) -> Iterator[str]:
@@ -84,7 +84,7 @@ class Closing:
             yield f"last committed step: {step}; `{self.again}` goes on from there"
 
     def _words(self) -> list[str]:
-        """Of the culprit; where it left none, of the process that lost it."""
+        """The message of the culprit or, if it left none, of the process that lost it."""
         for each in (self.outcome.culprit, self.outcome.witness):
             if each is not None and (words := message_of(each.process.termination_log)):
                 return words
@@ -92,7 +92,7 @@ class Closing:
 
 
 def short_path(path: str) -> str:
-    """A path as a person in this folder would type it."""
+    """A path relative to the current folder, if it is below it."""
     try:
         here = f"{Path.cwd()}/"
     except OSError:  # a user has deleted this folder

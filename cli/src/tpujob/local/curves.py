@@ -1,4 +1,4 @@
-"""The curves of a run that has ended here: one HTML file beside its logs, and the lines that name it."""
+"""The curves of a run that has ended here: one HTML file next to its logs, and the lines that name it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ NUMBERS = "metrics.csv"
 
 
 def drawn(checkpoint_dir: str, folder: Path) -> list[str]:
-    """Writes `report.html` into a folder; the lines about it, one of them where it cannot be written.
+    """Writes `report.html` into a folder; returns the lines about it, or one that says why it is not written.
 
-    A program of one's own that keeps no numbers beside its checkpoints has neither.
+    Without metrics.csv in a local checkpoint directory, as for a custom program, there is neither file nor line.
 
     Args:
         checkpoint_dir: Of a run that has made steps: a path or an address.
-        folder: Of the job's logs on this machine.
+        folder: The folder of the job's logs on this machine.
     """
     if storage_address.is_path(checkpoint_dir) and not Path(checkpoint_dir, NUMBERS).exists():
         return []

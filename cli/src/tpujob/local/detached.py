@@ -1,4 +1,4 @@
-"""`tpujob run --detach`: the same run in the background, where a lost connection does not reach it."""
+"""`tpujob run --detach`: a run in the background, which a lost connection does not end."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from tpujob.errors import CommandError
 
 LOG = "run.log"
-"""In the folder of the job: what `tpujob run` would have printed."""
+"""The file in the folder of the job with the output of `tpujob run`."""
 START_SECONDS = 60.0
-"""For the run to be checked and its processes to be started."""
+"""Time for the checks of the run and the start of its processes."""
 POLL_SECONDS = 0.1
 
 
 def start(arguments: Sequence[str], root: Path, is_started: Callable[[int], bool]) -> int:
-    """Starts `tpujob run` in a session of its own, and returns its pid once its processes have started.
+    """Starts `tpujob run` in its own session; returns its pid when its processes have started, or after 60 s.
 
     Args:
         arguments: Of `tpujob`, without --detach.
@@ -26,7 +26,7 @@ def start(arguments: Sequence[str], root: Path, is_started: Callable[[int], bool
         is_started: Whether the run of this pid has started its processes.
 
     Raises:
-        CommandError: it was refused, or failed at once; with its own lines and exit code.
+        CommandError: it was refused or failed before that; with its output and exit code.
     """
     root.mkdir(parents=True, exist_ok=True)
     with (root / LOG).open("wb") as log:

@@ -1,7 +1,7 @@
 """Becomes a command that gets a signal when its parent dies: `python -I -S dies_with_parent.py PARENT SIGNAL COMMAND…`.
 
-A file of its own and not a function between fork and exec: code there may find locks held by threads that are gone. The
-kernel sends the signal when the *thread* ends that started the process.
+A separate program and not a function between fork and exec: code there may find locks held by threads that no longer
+exist. The kernel sends the signal when the *thread* that started the process ends.
 """
 
 import os
@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h; the setting survives exec
 
 
 def launcher(number: signal.Signals) -> tuple[str, ...]:
-    """What to put before a command that this process starts, so that it gets the signal when this process dies."""
+    """The prefix of a command that this process starts, so that the command gets the signal when this process dies."""
     return sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(number))
 
 

@@ -1,4 +1,4 @@
-"""Shows a person how the run is going: one live line on a terminal, plain lines in a log."""
+"""Shows the progress of a run: one live line on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN_INTERVAL_SECONDS = 10
 """A log gets a line this often while the step advances, and one at every change of phase."""
 
 HINT_SECONDS = 60
-"""The same hint is not repeated within this time, unless its beginning has changed."""
+"""A hint on the same subject is not repeated within this time, unless the problem was gone in between."""
 
 PHASES = {
     "": "starting",
@@ -33,9 +33,9 @@ PHASES = {
 WORKING = ("training", "extracting")
 """Phases in which there is progress to show."""
 OF_UNITS = {"stopping": "stopping: giving units back"}
-"""In place of those of `PHASES`, for workers that take units of a corpus: they have no step to save."""
+"""Replaces those of `PHASES` for workers that take units of a corpus: they have no step to save."""
 HINTS = {"checkpoint_message": "checkpoints", "data_slow_message": "data"}
-"""Fields of the report that say what hinders the run, and what each is about."""
+"""Fields of the report that describe a problem of the run, and the subject of each."""
 
 
 def progress_line(report: Mapping[str, Any], *, now: float) -> str:
@@ -64,18 +64,18 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
 
 
 def phase_words(report: Mapping[str, Any], *, has_units: bool) -> str:
-    """What a run is doing besides making progress; empty for a phase that has no words.
+    """The phase of a run in words; empty for a phase without words, such as training.
 
     Args:
         report: The trainer's `/report`.
-        has_units: Whether its task works on units of a corpus; its first report, while it compiles, names none yet.
+        has_units: Whether its task works on units of a corpus, which its first reports, while it compiles, do not show.
     """
     phase = str(report.get("phase", ""))
     return (has_units and OF_UNITS.get(phase)) or PHASES.get(phase, "")
 
 
 def _of_units(report: Mapping[str, Any]) -> Iterator[str]:
-    """Units, rows and rate of an extraction. Rows are counted by each worker; a worker that is alone has all."""
+    """Units, rows and rate of an extraction. Each worker counts its own rows; a single worker has all."""
     yield f"{report.get('units_done') or 0:,} of {counted(report['units'], 'unit')}"
     if report.get("rows_here"):
         is_alone = report.get("units_here") == report.get("units_done")
@@ -85,7 +85,7 @@ def _of_units(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def ending_line(report: Mapping[str, Any]) -> str:
-    """The result of a finished run, from its last report; your own program has none."""
+    """The result of a finished run, from its last report, which is empty for a custom program."""
     if report.get("units"):
         return " · ".join(["finished", *_of_units(report)])
     parts = [f"finished at step {report['step']}" if report.get("step") is not None else "finished"]
@@ -98,20 +98,20 @@ def ending_line(report: Mapping[str, Any]) -> str:
 
 
 class Display(Protocol):
-    """Where a person sees the run."""
+    """The output of a run for people."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
 
     def show(self, report: Mapping[str, Any]) -> None:
-        """The state of the run; called often."""
+        """Shows the state of the run; called often."""
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
+        """Restores the terminal."""
 
 
 class _News:
-    """Lines printed once: that the run was resumed, and what hinders it."""
+    """Lines that are not repeated at every report: that the run was resumed, and its problems."""
 
     def __init__(self) -> None:
         self._is_resume_said = False
@@ -167,14 +167,14 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """One line with a bar that moves, for a terminal."""
+    """One line with a progress bar, for a terminal."""
 
     BAR_WIDTH = 24
 
     def __init__(self, console: Console, *, has_units: bool = False) -> None:
         self._console = console
         self._has_units = has_units
-        # A narrow terminal keeps its bar, and loses what stands last in the line.
+        # A narrow terminal keeps its bar, and loses the last parts of the line.
         bar_width = self.BAR_WIDTH if console.width >= 100 else console.width // 5
         self._room = console.width - bar_width - 2
         self._progress = Progress(
@@ -213,14 +213,14 @@ class LiveDisplay:
 
 
 def times(pace: Pace, now: float) -> str:
-    """`1:20, 3:05 left`, or without the second part before it is known."""
+    """`1:20, 3:05 left`, or without the second part while it is unknown."""
     remaining = pace.remaining(now)
     left = "" if remaining is None else f", {clock(remaining)} left"
     return f"{clock(pace.elapsed(now))}{left}"
 
 
 def fit(parts: Sequence[str], width: int) -> str:
-    """As many of the parts, from the first on, as have room in a line of so many characters."""
+    """As many of the first parts as fit into a line of this many characters."""
     line = parts[0][:width] if parts else ""
     for part in parts[1:]:
         if len(line) + len(part) + 3 > width:
@@ -230,5 +230,5 @@ def fit(parts: Sequence[str], width: int) -> str:
 
 
 def make_display(console: Console, *, has_units: bool) -> Display:
-    """The display that fits where the output goes; `has_units` as in `phase_words`."""
+    """The display for a console: live on a terminal, else plain; `has_units` as in `phase_words`."""
     return (LiveDisplay if console.is_terminal else PlainDisplay)(console, has_units=has_units)

@@ -1,4 +1,4 @@
-"""What the launchers of all processes say about their programs while these run, from their logs."""
+"""Notices of the launchers of all processes about their running programs, from their logs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tpujob.local.reports import LogFollower
 _LAUNCHER = "tpujob launch: "
 _NOTICE = f"{_LAUNCHER}the program "
 _AGAIN = f"{_LAUNCHER}attempt "
-"""All launchers say so at once: one is enough."""
+"""All launchers write it at once; only that of the first process is shown."""
 _ENOUGH_SECONDS = 1.0
-"""By which one process must have been silent for longer than another one to be named before it."""
+"""By how much longer than all others a process must have been silent to be named."""
 
 
 class LauncherNotices:
-    """The logs of all processes: notices of their launchers, and who has printed nothing for how long."""
+    """The logs of all processes: notices of their launchers, and for how long each has printed nothing."""
 
     def __init__(self, processes: Sequence[LocalProcess]) -> None:
         self._followers = [(process, LogFollower(process.log)) for process in processes]
@@ -35,7 +35,7 @@ class LauncherNotices:
                     yield line.removeprefix(_LAUNCHER)
 
     def first_silent(self, now: float) -> str:
-        """Who has printed nothing for longest, in words; empty where no process is behind all the others."""
+        """The process that has printed nothing for longest, in words; empty if none stands out."""
         if len(self._heard_at) < 2:
             return ""
         first, second = sorted(self._heard_at, key=lambda index: self._heard_at[index])[:2]

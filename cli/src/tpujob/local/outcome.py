@@ -1,4 +1,4 @@
-"""What the endings of all processes mean together. Pure."""
+"""The result of a run, from the exits of all its processes. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Outcome:
     """The end of a run."""
 
     phase: str
-    """Succeeded, Suspended (asked to stop, goes on when run again), Failed, or Invalid (nothing was started)."""
+    """Succeeded, Suspended (asked to stop, continues when run again), Failed, or Invalid (nothing was started)."""
     exit_code: int
     culprit: Exit | None
     """The process that failed first; None unless the job failed."""
     witness: Exit | None = None
-    """Whose message names the culprit, where the culprit itself may have left none; None: the culprit ended first."""
+    """The process whose message names the culprit, which may have left no message; None: the culprit ended first."""
 
     @property
     def reason(self) -> str:
-        """Who failed and how, in one line."""
+        """The process that failed and its exit code, in one line; empty unless the run failed."""
         if self.culprit is None:
             return ""
         process = self.culprit.process
@@ -38,17 +38,17 @@ def judge(
     failed_at: Mapping[int, float] | None = None,
     stopped_at: Mapping[int, float] | None = None,
 ) -> Outcome:
-    """The result of a run, from the endings in their order.
+    """The result of a run, from the exits of its processes.
 
-    A code that no retry would change (76–78) names the culprit whenever it came; else it is the first failure: what
-    follows are peers that lost it. A process that was asked to stop is not the culprit unless a peer names it, or it
-    says itself that it failed before that: it may have hung, so that its peers ended before it.
+    A process with an exit code that no retry would change (76–78) is the culprit, whenever it ended; else the first
+    failure is: the later ones are peers that lost it. A process that was asked to stop is the culprit only if a peer
+    names it, because it may have hung until its peers ended, or if it reports that it failed before.
 
     Args:
         exits: In the order of ending.
-        named: Process → the one that its message names as the cause of its end.
-        failed_at: Process → when its program failed, as Unix time, where that was before its end.
-        stopped_at: Process → when a program that ended with 75 was asked to stop, or ended.
+        named: Process → the process that its message names as the cause of its end.
+        failed_at: Process → when its program failed, as Unix time, if that was before its end.
+        stopped_at: Process → when its program, which ended with 75, was asked to stop, or ended.
     """
     failed_at, stopped_at = failed_at or {}, stopped_at or {}
     moments = {**stopped_at, **failed_at}
@@ -62,26 +62,26 @@ def judge(
         if not e.asked_to_stop or e.process.index in (stopped_at if e.code == ExitCode.STOPPED else failed_at)
     ]
     crashed.sort(key=lambda each: moments.get(each.process.index, each.ended_at) - _head_start(each))
-    # "Saved, start me again" that nobody asked for: what its peers say after it follows from it.
+    # The first was an exit with 75 (saved, start again) without a request: the ends of its peers follow from it.
     if not fatal and (not crashed or crashed[0].code == ExitCode.STOPPED):
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
     first = (fatal or crashed)[0]
     culprit = _named_by(first, failures, named or {})
     if culprit is None:
         return Outcome(phase="Failed", exit_code=first.code, culprit=first)
-    # Asked to stop while it was ending: a code of its own is still its own, death by a signal need not be.
+    # If it was asked to stop while it was ending, an exit code is still its own, but a signal may be from the request.
     own_end = culprit.code != ExitCode.STOPPED and (not culprit.asked_to_stop or culprit.code < BY_SIGNAL)
     return Outcome(phase="Failed", exit_code=culprit.code if own_end else first.code, culprit=culprit, witness=first)
 
 
 def _head_start(end: Exit) -> float:
-    """Seconds by which a killed process, or one that asks for another start, goes before what follows from it."""
+    """Seconds by which a killed process, or one that asks for another start, is ranked before other failures."""
     comes_first = end.code in (*KILLED_FROM_OUTSIDE, ExitCode.STOPPED)
     return KILLED_FIRST_SECONDS if comes_first and not end.asked_to_stop else 0.0
 
 
 def _named_by(first: Exit, failures: Sequence[Exit], named: Mapping[int, int]) -> Exit | None:
-    """The failure that the first one is an echo of."""
+    """The failure that the message of the first one names as its cause; None: there is none."""
     other = named.get(first.process.index)
     return next((each for each in failures if each.process.index == other and each is not first), None)
 
@@ -92,11 +92,11 @@ def summary(
     """The one JSON object that `tpujob run -o json` ends with, whatever the result.
 
     Args:
-        outcome: What it came to.
+        outcome: The result of the run.
         report: The last report of process 0; may be empty.
         processes: How many were started.
         cause: Why it failed or was refused, in words; else empty.
-        warnings: What is allowed in the job and probably not meant.
+        warnings: About valid but probably unintended settings of the job.
     """
     return {
         "phase": outcome.phase,

@@ -1,4 +1,4 @@
-"""How long a run has taken and will take, and how its loss went, from the reports of one attempt. Pure."""
+"""The elapsed and remaining time of a run, and its losses, from the reports of one attempt. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POINTS = 256
 
 
 class Pace:
-    """What is remembered of the reports. `now` is in seconds, of any monotonic clock."""
+    """The progress and losses of the reports so far. `now` is in seconds, of any monotonic clock."""
 
     def __init__(self, started: float) -> None:
         self._started = started
@@ -21,7 +21,7 @@ class Pace:
         self._losses: list[float] = []
 
     def note(self, report: Mapping[str, Any], now: float) -> None:
-        """Takes in a report."""
+        """Adds a report."""
         step, loss = report.get("units_done" if report.get("units") else "step"), report.get("loss")
         self._steps = report.get("units") or report.get("steps")
         if (
@@ -43,9 +43,9 @@ class Pace:
         return now - self._started
 
     def remaining(self, now: float) -> float | None:
-        """Seconds to the last step at the pace so far; None while there is none to go by, and after the last step.
+        """Seconds to the last step at the pace so far; None: the pace is unknown, or the last step is done.
 
-        An evaluation, a sample or an export may follow, whose pace is not known.
+        An evaluation, a sample or an export may follow, whose time is not known.
         """
         if self._first is None or self._latest is None or self._steps is None or self._latest[1] <= self._first[1]:
             return None
@@ -55,7 +55,7 @@ class Pace:
         return max(0.0, (self._steps - self._latest[1]) * seconds_per_step - (now - self._latest[0]))
 
     def sparkline(self) -> str:
-        """The losses so far as one word of block characters; nothing before there are two."""
+        """The losses so far as one word of block characters; empty before there are two."""
         return sparkline(self._losses)
 
 

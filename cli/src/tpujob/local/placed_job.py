@@ -1,4 +1,4 @@
-"""A job, or a program alone, and what this machine is to it."""
+"""A job, or a program without a job file, and its placement on this machine."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class PlacedJob:
     job: TpuTrainingJob
     placement: Placement
     again: str
-    """What runs it again, for people."""
+    """The command or call that runs it again, for messages."""
 
 
 def placed_file(
     file: Path, arguments: Sequence[str], accelerator: str | None, settings: Sequence[str], options: HostOptions
 ) -> PlacedJob:
-    """The job in a file, or that of a program: without an accelerator, on the slice that this machine is of.
+    """The job in a file, or the job of a program, which by default runs on the slice of this TPU VM, if it is one.
 
     Raises:
         CommandError: there is no such file, a wrong field, or the machine does not fit the job.
@@ -50,7 +50,7 @@ def placed_file(
 def placed_document(
     document: Mapping[str, Any], source: Path, settings: Sequence[str], options: HostOptions, *, again: str
 ) -> PlacedJob:
-    """The job that a document describes; `source` is what messages call it, `again` what runs it again.
+    """The job that a document describes; `source` is its file name in messages, `again` the command that repeats it.
 
     Raises:
         CommandError: a wrong field, or the machine does not fit the job.

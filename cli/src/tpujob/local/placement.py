@@ -13,12 +13,12 @@ from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.topology.parse import parse_accelerator
 
 AUTO = "auto"
-"""Value of --hosts: as the metadata of a TPU VM name them."""
+"""Value of --hosts: the addresses are taken from the metadata of the TPU VM."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What this machine is to a job."""
+    """The part of a job that runs on this machine, and its devices."""
 
     on_chips: bool = False
     """Whether the processes use TPU chips; otherwise CPU devices."""
@@ -39,7 +39,7 @@ HERE = Placement()
 
 @dataclass(frozen=True)
 class HostOptions:
-    """What the command line says about machines."""
+    """The options of the command line about machines."""
 
     hosts: str | None = None
     """Addresses, separated by commas, or `auto`."""
@@ -49,7 +49,7 @@ class HostOptions:
     """Whether CPU devices stand in for TPU chips."""
 
     def words(self) -> list[str]:
-        """These options as one types them."""
+        """These options as words of a command line."""
         hosts = [] if self.hosts is None else ["--hosts", self.hosts]
         host = [] if self.host is None else ["--host", str(self.host)]
         return [*hosts, *host, *(["--cpu"] if self.cpu else [])]
@@ -63,11 +63,11 @@ class HostOptions:
 def place(job: TpuTrainingJob, options: HostOptions, machine: TpuMachine) -> Placement:
     """The placement of a job on this machine.
 
-    A TPU job on a machine with chips uses them, unless --cpu; on a TPU VM of several hosts this is one of its hosts.
+    A TPU job on a machine with chips uses them, unless --cpu is given; a TPU VM is one of the hosts of its slice.
     Without chips all processes run here, on CPU devices, unless --hosts names other machines.
 
     Raises:
-        CommandError: the machine's TPU is another than the job's, or the options do not fit the job.
+        CommandError: the machine's TPU is not the job's, or the options do not fit the job.
     """
     on_chips = job.accelerator.is_tpu and machine.chips > 0 and not options.cpu
     if on_chips or options.asks_metadata:
@@ -89,7 +89,7 @@ def place(job: TpuTrainingJob, options: HostOptions, machine: TpuMachine) -> Pla
 def _hosts(
     job: TpuTrainingJob, options: HostOptions, machine: TpuMachine, *, on_chips: bool
 ) -> tuple[int, tuple[str, ...]]:
-    """Number of this machine and the addresses of all; none where all processes run here."""
+    """The number of this machine and the addresses of all machines; no addresses: all processes run here."""
     if options.hosts is not None and not options.asks_metadata:
         addresses = tuple(each.strip() for each in options.hosts.split(","))
         if options.host is None:
@@ -117,7 +117,7 @@ def _hosts(
 
 
 def _worker(job: TpuTrainingJob, options: HostOptions, *, on_chips: bool) -> Placement:
-    """One of the independent workers, each on a machine of its own; or all of them here."""
+    """The placement of one independent worker of several machines, or of all workers here."""
     if options.hosts is not None:
         raise CommandError("--hosts: independent workers (spec.workers) need no addresses; pass --host I, the worker")
     if options.host is None:
@@ -133,7 +133,7 @@ def _worker(job: TpuTrainingJob, options: HostOptions, *, on_chips: bool) -> Pla
 
 
 def _require_same_slice(job: TpuTrainingJob, machine: TpuMachine, *, is_needed: bool) -> None:
-    """Returns if this machine's slice is the one that the job names."""
+    """Raises CommandError if this machine's slice is not the one that the job names."""
     wanted = job.accelerator
     if machine.vm is None:
         if is_needed:

@@ -1,9 +1,9 @@
-"""Which processes a JobSet becomes on this machine, and with which environment. Pure.
+"""Plans the processes of a JobSet on this machine, and their environments. Pure.
 
-A process gets what its pod would get, read through the same field references. What differs, without a pod network: the
-coordinator has another address, each process has its own port for /report, TPUs are rehearsed by as many CPU devices
-unless this machine has them, a home in a volume is the user's own, and what a Secret would give comes from this
-environment.
+A process gets the environment of its pod, resolved through the same field references. Without a cluster there are
+differences: the coordinator has another address, each process has its own port for /report, as many CPU devices replace
+TPU chips unless this machine has these, HOME is the user's own instead of a volume, and the values of Secrets come from
+this environment.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def plan_processes(
 
     Args:
         jobset: As `build_jobset` returned it.
-        inherited: Environment of this process; what belongs to the wiring is left out of it.
-        directory: Folder of this run, for logs and for what would be volumes.
-        checkpoint_dir: Given to the trainer where the job names none.
+        inherited: Environment of this process; reserved variables are left out of it.
+        directory: Folder of this run, for logs and termination messages.
+        checkpoint_dir: For the trainer if the job names none.
         coordinator_port: Free port of this machine, for process 0.
-        launcher_port: The same, for launcher 0 where all processes run here.
+        launcher_port: The same, for launcher 0 if all processes run here.
         report_ports: A free port for every process of this machine.
         code: Where the job's code was unpacked.
-        placement: Which processes run here, and on what.
+        placement: Which processes run here, and on which devices.
         attempt: How often the job was started before.
     """
     outside = _outside(inherited, placement)
@@ -92,7 +92,7 @@ def plan_processes(
                     **({names.CODE: str(code)} if code is not None else {}),
                     names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
                     names.REPORT_PORT: str(report_port),
-                    **({names.IN_PLACE_PORT: "0"} if names.IN_PLACE_PORT in pod.environ else {}),  # nobody asks here
+                    **({names.IN_PLACE_PORT: "0"} if names.IN_PLACE_PORT in pod.environ else {}),  # not read here
                     names.TERMINATION_LOG: str(termination_log),
                 },
                 report_port=report_port,
@@ -105,14 +105,14 @@ def plan_processes(
 
 
 def _outside(inherited: Mapping[str, str], placement: Placement) -> dict[str, str]:
-    """This environment without what belongs to the wiring."""
-    # On chips libtpu's own variables stay: they describe this machine.
+    """This environment without the variables that configure the processes of a job."""
+    # On chips, libtpu's own variables are kept: they describe this machine.
     reserved = [each for each in names.RESERVED_PREFIXES if not (placement.on_chips and each.startswith("TPU_"))]
     return {k: v for k, v in inherited.items() if not k.startswith((*reserved, "JAX_"))}
 
 
 def _given(pod: Pod) -> dict[str, str]:
-    """The pod's variables, without those that are the place of an emptyDir (HOME)."""
+    """The pod's variables, without those whose value is the mount path of an emptyDir (HOME)."""
     empty = {v["name"] for v in pod.spec.get("volumes", []) if "emptyDir" in v}
     mounts = {m["mountPath"] for m in pod.container.get("volumeMounts", []) if m["name"] in empty}
     return {k: v for k, v in pod.environ.items() if v not in mounts}
@@ -133,17 +133,17 @@ def _from_here(pod: Pod, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _rehearsal(pod: Pod) -> dict[str, str]:
-    """As many CPU devices as the pod would have TPU chips."""
+    """The variables for as many CPU devices as the pod would have TPU chips; none for a pod without TPU."""
     chips = pod.container.get("resources", {}).get("limits", {}).get(_TPU_RESOURCE)
     return {} if chips is None else {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(chips)}
 
 
 def _local_argv(command: Sequence[str]) -> tuple[str, ...]:
-    """The pod's command with this interpreter's launcher in the place of the image's."""
+    """The pod's command with this interpreter's launcher in place of the image's."""
     for launcher in (commands.IN_IMAGE, commands.CARRIED):
         if tuple(command[: len(launcher)]) == launcher:
             rest = tuple(command[len(launcher) :])
-            # The image's Python is this one: the virtual environment has the trainer that the image would have.
+            # This interpreter replaces the image's Python: its environment has the trainer that the image would have.
             rest = (sys.executable, *rest[1:]) if rest[:1] in {("python",), ("python3",)} else rest
             return (sys.executable, "-m", "tpujob_contract.launch", "--", *rest)
     return tuple(command)

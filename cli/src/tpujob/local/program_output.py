@@ -1,4 +1,4 @@
-"""What your own program prints: without the lines of its wiring, and with a hint when it falls silent."""
+"""The output of a custom program, without routine lines of its launcher, and with a hint when it falls silent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SILENT_SECONDS = 120.0
 _WIRING = re.compile(
     r"\[Gloo\] Rank |tpujob launch: ((process|worker) \d+ of |no TPUJOB_ variables|the program |attempt )"
 )
-"""Lines of JAX's network library and of the launcher that say only that all is well, or that are shown as notices."""
+"""Lines of JAX's network library and of the launcher that are routine, or that are shown as notices."""
 
 
 class ProgramOutput:
@@ -25,7 +25,7 @@ class ProgramOutput:
 
         Args:
             log: Of process 0.
-            verbose: Whether lines of the wiring are shown, too.
+            verbose: Whether these routine lines are shown, too.
             first_silent: The process that has printed nothing for longest; empty if none stands out.
         """
         self._follower = LogFollower(log)
@@ -35,7 +35,7 @@ class ProgramOutput:
         self._is_silence_said = False
 
     def lines(self, now: float) -> Iterator[str]:
-        """What is new, and once for each silence that it lasts."""
+        """New lines, and one notice for each long silence."""
         lines = self._follower.lines()
         if lines or self._heard_at is None:
             self._heard_at, self._is_silence_said = now, False

@@ -1,4 +1,4 @@
-"""Asks the trainer how it is doing: over HTTP while it runs, from the files it left once it has ended."""
+"""Reads the trainer's reports: over HTTP while it runs, from its files after its end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Report = dict[str, Any]
 TIMEOUT_SECONDS = 1.0
 INTERVAL_SECONDS = 0.5
 MOST_ATTEMPTS = 8
-"""Files that are looked at for an attempt, the newest first."""
+"""How many files are searched for an attempt, the newest first."""
 MOST_BYTES = 1 << 16
-"""Of a log in one look."""
+"""The most that is read from a log at once."""
 
 
 class ReportReader:
@@ -48,13 +48,13 @@ class ReportReader:
 
     def _read(self) -> None:
         while not self._closing.wait(INTERVAL_SECONDS):
-            # Not up yet, gone, or cut in the middle: the last one stands.
+            # Not up yet, gone, or truncated: the last report is kept.
             self._latest = fetch_report(self._port) or self._latest
 
 
 def fetch_report(port: int) -> Report:
     """The report of a process of this machine; empty if it does not answer with one."""
-    # The machine's proxies know nothing of loopback.
+    # Without proxies: they cannot reach this machine's loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://127.0.0.1:{port}{PATH}", timeout=TIMEOUT_SECONDS) as response:
@@ -65,9 +65,9 @@ def fetch_report(port: int) -> Report:
 
 
 def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
-    """The ending that the trainer kept beside its checkpoints: of this attempt, or the newest; else empty.
+    """The report of an attempt (None: the newest) that the trainer keeps beside its checkpoints; empty if it has none.
 
-    A bucket is not asked: one that does not answer would hold up the end of the run.
+    Buckets are not read: one that does not answer would delay the end of the run.
     """
     if not storage_address.is_path(checkpoint_dir):
         return {}
@@ -77,7 +77,7 @@ def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
 
 
 class LogFollower:
-    """The lines that were written to a log since the last look at it, the last one once it is whole."""
+    """Reads the lines that were written to a log since the last call; a line counts once it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -97,16 +97,16 @@ class LogFollower:
 
 
 def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: Report) -> Report:
-    """The latest report of a run that is over, with what its processes and its directory know of the end.
+    """The last report of a run that is over, completed from its termination messages and its checkpoint directory.
 
     Args:
         termination_logs: of all processes, by number.
         checkpoint_dir: of the run.
-        latest: what process 0 answered last.
+        latest: the last answer of process 0.
     """
     finals = [final_report(each) for each in termination_logs]
     report = {**latest, **finals[0], **last_attempt(checkpoint_dir, attempt=latest.get("attempt"))}
-    # Each worker knows what was done when it last looked; one that was stopped while it compiled knows of no units.
+    # Each worker has the units done when it last looked; one that was stopped while it compiled has no units.
     of_units = [each for each in (report, *finals) if each.get("units")]
     if of_units:
         report["units"] = of_units[0]["units"]
@@ -115,7 +115,7 @@ def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: R
 
 
 def final_report(termination_log: Path) -> Report:
-    """The last report of a process, which it leaves in its termination message; empty where it left none."""
+    """The last report of a process, from its termination message; empty if there is none."""
     _, found = split_final_report("\n".join(tail(termination_log, 20)))
     with contextlib.suppress(ValueError):
         report = json.loads(found or "")

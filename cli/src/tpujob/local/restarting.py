@@ -1,4 +1,4 @@
-"""Runs a job again after a failure that another try may pass, as the operator does on a cluster."""
+"""Runs a job again after a failure that a retry may fix, as the operator does on a cluster."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 60.0
 
 Attempt = Callable[[int], tuple[int, dict[str, Any]]]
-"""Runs an attempt, by its number."""
+"""Runs the attempt with this number."""
 
 
 def run_with_restarts(
     attempt: Attempt, restarts: int, *, say: Callable[[str], None], pause: Callable[[float], None] = time.sleep
 ) -> tuple[int, dict[str, Any]]:
-    """The exit code and the summary of the last attempt.
+    """Runs a job with restarts; returns the exit code and the summary of the last attempt.
 
     Args:
         attempt: Runs the job to its end, given how often it has run before.
-        restarts: How many in a row may be without a newer checkpoint.
+        restarts: How many restarts in a row are made without a newer checkpoint.
         say: Prints a line.
-        pause: Waits so many seconds: longer each time, so that other machines can come back.
+        pause: Waits this many seconds, longer each time, so that other machines can come back.
     """
     failures, committed = 0, None
     for number in itertools.count():

@@ -1,4 +1,4 @@
-"""`tpujob run`: from a file to the last line."""
+"""`tpujob run`: prepares a job, runs its processes on this machine, and prints the result."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def run_job(
 
     Args:
         job: What to run.
-        again: The command that runs it again, for people.
-        placement: Which of its processes run here, and on what.
+        again: The command that runs it again, for messages.
+        placement: Which of its processes run here, and on which devices.
         directory: Where logs go, and checkpoints unless the job names a place.
-        text_to_stderr: Whether stdout is for a program.
-        max_processes: More are refused.
+        text_to_stderr: Whether text goes to stderr, because stdout is for a program.
+        max_processes: A job with more is refused.
         code: Folder of code to pack.
-        commit: Of that folder.
+        commit: A commit of that folder; None: the folder as it is now.
         verbose: Whether to show what the launcher prints about itself.
         attempt: How often this command has run it before.
 
@@ -98,12 +98,12 @@ def run_job(
 
 
 def _look(job: TpuTrainingJob, lead: LocalProcess, placement: Placement, *, processes_here: int) -> Prerequisites:
-    """What is in the way of the job, as its first process here would find it."""
-    # Only a trainer is looked at, and its Python is this one; a command may run with another, which has other packages.
+    """The result of the checks before the start, in the environment of the job's first process here."""
+    # Only for a trainer, whose Python is this one; a command may run with another Python, which has other packages.
     with importing_code(lead.environ) if job.spec.trainer else nullcontext(lead.environ) as environ:
         return prerequisites.look(
             job,
-            # Host 0 claims it for all; to the others its lock would look like another run's.
+            # Host 0 claims it for all hosts; to the others, its lock would look like that of another run.
             checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,
             is_run=True,
             on_chips=placement.on_chips,
@@ -122,7 +122,7 @@ def _supervise(
     text_to_stderr: bool,
     verbose: bool,
 ) -> tuple[list[Exit], Report]:
-    """Starts all processes and shows their progress; how each ended, and the last report of the run."""
+    """Runs all processes and shows their progress; returns their exits, and the last report of the run."""
     lead, checkpoint_dir = processes[0], processes[0].environ[names.CHECKPOINT_DIR]
     grace_seconds = int(lead.environ[names.GRACE_SECONDS])
     display = make_display(Console(stderr=text_to_stderr, highlight=False), has_units=has_units(job))
@@ -159,13 +159,13 @@ def _supervise(
         exits = supervisor.run()
         reader.close()
         report = last_report([each.termination_log for each in processes], checkpoint_dir, reader.latest)
-        # A run may be over before it is asked for a report that says what it went on from.
+        # A short run may end before a report was read that names the step from which it resumed.
         tick(report)
     return exits, report
 
 
 def _outcome(exits: list[Exit]) -> Outcome:
-    """What the endings mean, with what their termination messages say."""
+    """The result of a run, from the exits and the termination messages of its processes."""
     messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
     named = {index: named_in(message) for index, message in messages.items()}
     failed = {index: failed_at(message) for index, message in messages.items()}
@@ -234,13 +234,13 @@ def _plan(
         report_ports=ports[2:],
         code=code,
         placement=placement,
-        # Several machines count for themselves, and would not meet with different numbers.
+        # Several machines count independently, and could not connect with different numbers.
         attempt=0 if placement.is_distributed else attempt,
     )
 
 
 def _free_ports(count: int) -> list[int]:
-    """Free ports. All are held until all are chosen, so that they differ."""
+    """Different free ports: each is held until all are chosen."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

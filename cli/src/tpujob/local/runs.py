@@ -1,4 +1,4 @@
-"""Runs of this machine: the process that leads each, and where its processes report and log."""
+"""Runs on this machine: the process that leads each, its report ports and its logs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class LocalRun:
 
     directory: Path
     pid: int
-    """Of `tpujob run`; 0 where it was not recorded."""
+    """Of `tpujob run`; 0: it was not recorded."""
     started: str
-    """When that process started, as the kernel counts; tells it from a later one with its number."""
+    """The kernel's start time of that process, which tells it from a later one with the same pid."""
     report_ports: tuple[int, ...]
     """Of each process on this machine."""
 
     @property
     def is_running(self) -> bool:
-        """Whether that process lives."""
+        """Whether that process is alive."""
         return bool(self.pid) and _start_of(self.pid) == self.started
 
     @property
@@ -43,7 +43,7 @@ class LocalRun:
         return sorted(self.directory.glob("process-*.log"), key=lambda log: int(log.stem.rpartition("-")[2]))
 
     def report(self) -> Report:
-        """The latest report of its first process on this machine; empty where there is none."""
+        """The latest report of its first process on this machine; empty if there is none."""
         if self.is_running and self.report_ports:
             return fetch_report(self.report_ports[0])
         endings = [log.with_suffix(".ending") for log in self.logs]
@@ -53,7 +53,7 @@ class LocalRun:
         """Asks it to save and stop, as Ctrl-C does."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
-                # A shell without a terminal starts programs in the background that ignore SIGINT.
+                # Not SIGINT: a shell without a terminal starts background programs with SIGINT ignored.
                 os.kill(self.pid, signal.SIGTERM)
 
     def lines(self, *, host: int | None, tail: int | None, follow: bool) -> Iterator[str]:
@@ -128,7 +128,7 @@ def wait_for_end(run: LocalRun) -> None:
 
 
 def row(name: str, run: LocalRun) -> tuple[str, ...]:
-    """One row of text, in the order of COLUMNS; what is not known is empty."""
+    """One row of text, in the order of COLUMNS; unknown values are empty."""
     report = run.report()
     step, loss = report.get("step"), report.get("loss")
     return (
@@ -152,7 +152,7 @@ def _read(file: Path) -> LocalRun:
 
 
 def _start_of(pid: int) -> str:
-    """The start time of a process, proc(5) field 22; empty if there is no such process, or a zombie of it."""
+    """The start time of a process, proc(5) field 22; empty if there is no such process, or only its zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,8 +1,8 @@
-"""Starts the processes of a job, watches them and sees every one of them end.
+"""Starts the processes of a job, watches them, and makes sure that every one of them ends.
 
-The rules are those of the JobSet that they come from: all finish, or the first failure ends all. A person's Ctrl-C asks
-all to stop, which saves; a second one ends them at once. Processes are started in sessions of their own, so that
-Ctrl-C reaches them through here and in order, and they die with this process if it is killed.
+The rules are those of the JobSet that they come from: all finish, or the first failure ends all. The first Ctrl-C asks
+all to save and stop; a second one kills them. Processes are started in sessions of their own, so that Ctrl-C reaches
+them only through this process and in order, and they die with this process if it is killed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tpujob.local.plan import LocalProcess
 from tpujob_launcher.child.processes import descendants, is_stopped, send
 
 PEER_FAILED_GRACE_SECONDS = 10
-"""Time for the others once one process failed: they cannot finish a step any more, only leave."""
+"""Time for the others after a process failed: they cannot finish another step, only exit."""
 FINISHED_PEERS_LIMIT_SECONDS = 60
-"""How long the others may go on after the first of those that finish within the same step."""
+"""How long the others may run after the first has finished, if all finish within the same step."""
 EARLY_FINISH_SECONDS = 60
-"""How long the others may go on after a process has finished before a notice is printed."""
+"""How long the others may run after a process has finished before a notice is printed."""
 KILL_MARGIN_SECONDS = 3
-"""The launcher ends its child within the grace period by itself; after this much more it is killed."""
+"""The launcher itself ends its child within the grace period; it is killed this long after that."""
 SLOW_STOP_SECONDS = 10.0
 """How long a requested stop may take before a notice is printed."""
 TICK_SECONDS = 0.5
 BY_SIGNAL = 128
-"""And more: death by a signal, as a shell counts."""
+"""Exit codes above it mean death by a signal, as in a shell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class Exit:
 
     process: LocalProcess
     code: int
-    """As the contract and a shell count: 128 + n for a process killed by signal n."""
+    """As in the contract and in a shell: 128 + n for a process killed by signal n."""
     asked_to_stop: bool
     """Whether a stop was requested before it ended."""
     killed: bool
-    """Whether it had to be killed since it did not leave in time."""
+    """Whether it was killed from here: it did not exit in time, or there was a second Ctrl-C."""
     ended_at: float = 0.0
     """Unix time."""
 
@@ -69,8 +69,8 @@ class Supervisor:
             processes: One for each host of the job.
             grace_seconds: From a request to stop until a process is killed.
             on_tick: Called about twice a second.
-            finish_together: Whether all finish within the same step, so that one which goes on hangs. A JobSet waits
-                for the others; only what is known of our trainer is quicker.
+            finish_together: Whether all finish within the same step, so that one that continues is hanging. A JobSet
+                waits for the others; only our trainer's known behavior allows a shorter wait.
             are_independent: Whether none waits for another.
         """
         self._processes = processes
@@ -89,18 +89,18 @@ class Supervisor:
         self.on_failure: Callable[[Exit], None] = lambda end: None
         """Called once, when the first failure ends the others."""
         self.on_early_finish: Callable[[Exit, Exit | None], None] = lambda end, failed: None
-        """Called once for the first process that finished: when others still run `EARLY_FINISH_SECONDS` later, or when
-        one has failed since; with its failure."""
+        """Called once, if the first process to end has finished: when others still run `EARLY_FINISH_SECONDS` later, or
+        when one of them fails, with that failure."""
         self._is_early_finish_named = False
         self.on_slow_stop: Callable[[list[LocalProcess], float], None] = lambda processes, seconds: None
-        """Called once when a requested stop takes longer than `SLOW_STOP_SECONDS`: who runs, and the time left."""
+        """Called once if a requested stop takes longer than `SLOW_STOP_SECONDS`: running processes, and time left."""
         self._slow_stop_at: float | None = None
         self.on_frozen: Callable[[LocalProcess, int], None] = lambda process, pid: None
         """Called once for a process whose launcher is stopped (SIGSTOP): it neither works nor ends."""
         self._frozen: set[int] = set()
 
     def run(self) -> list[Exit]:
-        """Starts all, returns how each ended, in the order of ending. No process is left when it returns."""
+        """Runs all to their end; returns their exits, in the order of ending. No process is left when it returns."""
         with selectors.DefaultSelector() as selector, _Wakeup(self._interrupt) as wakeup:
             selector.register(wakeup.socket, selectors.EVENT_READ)
             try:
@@ -149,7 +149,7 @@ class Supervisor:
             if self._finish_together:
                 self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
         elif self._asked and code > BY_SIGNAL and not self._are_independent:
-            # It did not save, so neither does any other: they wait in a barrier for it, for up to the grace period.
+            # It did not save, so no other can: they would wait for it in a barrier, for up to the grace period.
             self._shorten_deadline(PEER_FAILED_GRACE_SECONDS)
         elif not self._asked:
             self._name_early_finish(failed=self._exits[-1])
@@ -205,7 +205,7 @@ class Supervisor:
             self.on_early_finish(self._exits[0], failed)
 
     def _kill_all(self) -> None:
-        """Kills the launchers and all below them; the kernel alone would end their programs, and no daemons."""
+        """Kills the launchers and all their descendants; the kernel alone would end their programs, but not daemons."""
         for index, (_, child) in self._running.items():
             if child.poll() is None:
                 self._killed.add(index)
@@ -241,7 +241,7 @@ class _Wakeup:
         self.socket, self._write = socket.socketpair()
         self.socket.setblocking(False)
         self._write.setblocking(False)
-        # Under nohup a hang-up is to be ignored, and stays so.
+        # Under nohup, SIGHUP is ignored, and must stay ignored.
         wanted = [s for s in self.SIGNALS if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN]
         self._previous = {s: signal.signal(s, self._handle) for s in wanted}
         self._previous_fd = signal.set_wakeup_fd(self._write.fileno())
@@ -255,7 +255,7 @@ class _Wakeup:
         self._write.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        # The byte in the socket is what wakes the selector; Python needs a handler for it to be written.
+        # The byte in the socket wakes the selector; Python writes it only for a signal with a handler.
         return
 
     def drain(self) -> None:

@@ -15,18 +15,18 @@ from tpujob_contract import ExitCode
 
 METADATA_HOST = "metadata.google.internal"
 METADATA_VARIABLES = ("GCE_METADATA_IP", "GCE_METADATA_HOST")
-"""Another metadata server, as JAX and Google's client libraries read it."""
+"""Variables that name another metadata server, for JAX and Google's client libraries as well."""
 TIMEOUT_SECONDS = 3.0
 """The metadata server is on the machine itself and answers within milliseconds."""
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _GOOGLE = "0x1ae0"
 _GENERATIONS = {"0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e", "0x0076": "tpu7x"}
-"""PCI device → generation, as jax-ml/jax:jax/_src/hardware_utils.py counts chips."""
+"""PCI device → generation, as in jax-ml/jax:jax/_src/hardware_utils.py."""
 
 
 @dataclass(frozen=True)
 class TpuVm:
-    """What the metadata of a Cloud TPU VM say of it."""
+    """The slice of a Cloud TPU VM and its place in it, from its metadata."""
 
     accelerator_type: str
     """As `gcloud` names it, such as `v5litepod-16`."""
@@ -43,7 +43,7 @@ class TpuMachine:
     chips: int = 0
     """TPU chips on its PCI bus."""
     generation: str | None = None
-    """Of these chips; None without any."""
+    """Of these chips; None: there are none."""
     vm: TpuVm | None = None
     """None: not a TPU VM, or one whose metadata do not name its slice."""
 
@@ -54,13 +54,13 @@ class Metadata:
 
     host: str = METADATA_HOST
     timeout_seconds: float = TIMEOUT_SECONDS
-    # The machine's proxies know nothing of its metadata.
+    # Without proxies: they cannot reach the metadata of this machine.
     opener: urllib.request.OpenerDirector = field(
         default_factory=lambda: urllib.request.build_opener(urllib.request.ProxyHandler({}))
     )
 
     def attribute(self, name: str) -> str | None:
-        """The value of an attribute of this machine; None where it has none.
+        """The value of an attribute of this machine; None: it has none.
 
         Raises:
             CommandError: the server does not answer.
@@ -82,10 +82,10 @@ class Metadata:
 
 
 def read_vm(metadata: Metadata) -> TpuVm | None:
-    """The TPU VM of a metadata server; None where its metadata name no slice.
+    """The TPU VM that a metadata server describes; None: the metadata name no slice.
 
     Raises:
-        CommandError: the server does not answer, or with what is no list of hosts.
+        CommandError: the server does not answer, or its list of hosts is invalid.
     """
     kind = metadata.attribute("accelerator-type")
     number = metadata.attribute("agent-worker-number")
@@ -110,10 +110,10 @@ def look(
     Args:
         environ: May name another metadata server.
         pci_devices: Folder of the PCI devices in sysfs.
-        wants_vm: Whether the metadata server is asked without a chip, too.
+        wants_vm: Whether the metadata server is asked even if there are no chips.
 
     Raises:
-        CommandError: the metadata server was to be asked and does not answer.
+        CommandError: with `wants_vm`, the metadata server does not answer, or its list of hosts is invalid.
     """
     generations = [found for device in pci_devices.glob("*.0") if (found := _generation(device)) is not None]
     if not generations and not wants_vm:
@@ -130,10 +130,10 @@ def look(
 
 
 def require_libtpu() -> None:
-    """Returns if this Python, which runs the trainer as well, has the library that drives TPU chips.
+    """Checks that this Python, which also runs the trainer, has the library for TPU chips.
 
     Raises:
-        CommandError: it has none.
+        CommandError: it does not.
     """
     if importlib.util.find_spec("libtpu") is None:
         raise CommandError(
@@ -144,7 +144,7 @@ def require_libtpu() -> None:
 
 
 def _generation(device: Path) -> str | None:
-    """The generation of the TPU chip that a PCI device is; None for any other device."""
+    """The generation of a PCI device that is a TPU chip; None for any other device."""
     try:
         vendor, number = ((device / name).read_text().strip() for name in ("vendor", "device"))
     except OSError:

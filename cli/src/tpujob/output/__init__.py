@@ -1,4 +1,4 @@
-"""What a command prints for programs: one JSON or YAML document."""
+"""The output of a command for programs: one JSON or YAML document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OutputFormat(StrEnum):
 
 
 def write(value: Any, output: OutputFormat, stream: TextIO | None = None) -> None:
-    """Prints a value of JSON as one document; text counts as YAML, for values that have no other form.
+    """Prints a JSON value as one document; TEXT means YAML, for values that have no text form.
 
     Addresses in it are printed without their queries, which may be signatures.
     """

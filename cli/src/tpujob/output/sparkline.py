@@ -1,4 +1,4 @@
-"""Numbers as one word. Pure."""
+"""Numbers as one word of block characters. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WIDTH = 16
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Values from first to last as block characters, each the mean of its part."""
+    """Values from first to last as block characters, each the mean of its part; empty for less than two values."""
     if len(values) < 2:
         return ""
     count = min(width, len(values))

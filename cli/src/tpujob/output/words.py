@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """As in 1 file, 2,000 files; the plural is given where it is not the noun with an s."""
+    """A number with its noun, as in 1 file, 2,000 files; `plural` is for nouns whose plural is not an added s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -17,7 +17,7 @@ def magnitude(number: float) -> str:
 
 
 def time_range(low: float, high: float) -> str:
-    """Two numbers of seconds in the unit that suits them: 4 to 7 seconds, 3.1 to 5.2 hours."""
+    """A range of seconds in a suitable unit: 4 to 7 seconds, 3.1 to 5.2 hours."""
     for unit, scale, limit in (("seconds", 1, 90), ("minutes", 60, 5400)):
         if low < limit:
             return f"{digit_range(low / scale, high / scale)} {unit}"
@@ -25,7 +25,7 @@ def time_range(low: float, high: float) -> str:
 
 
 def digit_range(low: float, high: float) -> str:
-    """As in 4 to 7; the number once where both read the same."""
+    """A range, as in 4 to 7; one number if both read the same."""
     first, last = digits(low), digits(high)
     return first if first == last else f"{first} to {last}"
 
@@ -38,14 +38,14 @@ def digits(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As in 2 h 05 min, 7 min or 40 s."""
+    """A time, as in 2 h 05 min, 7 min or 40 s."""
     if seconds >= 3600:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
     return f"{int(seconds // 60)} min" if seconds >= 120 else f"{int(seconds)} s"
 
 
 def size(num_bytes: float) -> str:
-    """As in 512.0 MB, 1.47 TB."""
+    """A size, as in 512.0 MB, 1.47 TB."""
     for unit, scale, places in (("TB", 1e12, 2), ("GB", 1e9, 1), ("MB", 1e6, 1)):
         if num_bytes >= scale:
             return f"{num_bytes / scale:,.{places}f} {unit}"

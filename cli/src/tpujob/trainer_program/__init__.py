@@ -1,7 +1,8 @@
-"""Questions to the trainer's programs, each answered by a process: the one place where the command line starts them.
+"""Requests to the trainer's programs, each run as a process: the only place where the command line starts them.
 
-A new question needs its program's name here and one call of `ask`. A program writes its answer as one JSON object, the
-last line of stdout. What it cannot answer it explains in the last line of stderr, with an exit code of the contract.
+A new request needs its program's name here and one call of `ask`. A program writes its answer as one JSON object, the
+last line of stdout. It explains a failure in the field `error` of that object or in the last line of stderr, with an
+exit code of the contract.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tpujob_contract.exit_codes import KILLED, describe
 ANSWERED = (0, 1)
 """Exit codes of a program that wrote an answer; 1 is an answer with problems in it."""
 SHOWN_CHARACTERS = 4000
-"""Of a traceback, its end."""
+"""How much of the end of a traceback is shown."""
 
 
 class Program(StrEnum):
-    """The programs of the trainer that answer questions."""
+    """The programs of the trainer that answer requests."""
 
     ARITHMETIC = "tpujob_trainer.train.arithmetic"
     EXTRACTION_BOUNDS = "tpujob_trainer.tasks.extraction_bounds"
@@ -43,7 +44,7 @@ class Program(StrEnum):
 
 
 COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS, Program.PREREQUISITES)
-"""These compute with JAX, or import what may do so, and a run on this machine may hold its TPU."""
+"""These use JAX, or import modules that may, and a run on this machine may hold its TPU."""
 
 
 def ask(
@@ -53,17 +54,17 @@ def ask(
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> dict[str, Any]:
-    """The answer of a program.
+    """Runs a program, and returns its answer.
 
     Args:
-        program: Which one.
+        program: The program.
         request: Its arguments; a mapping is passed as JSON.
-        stdin: JSON that it reads from standard input, if it reads any.
-        environ: Its environment; else that of the command line.
-        directory: Where it runs; else where the command line does.
+        stdin: JSON that it reads from standard input; None: it reads none.
+        environ: Its environment; None: that of the command line.
+        directory: Where it runs; None: where the command line does.
 
     Raises:
-        CommandError: with the program's own line and exit code; or that it is missing, was killed, or broke.
+        CommandError: with the program's own message and exit code; or it is missing, was killed, or broke.
     """
     done = subprocess.run(
         _command(program, request),
@@ -83,12 +84,12 @@ def ask(
 
 
 def follow(program: Program, *request: str | Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answers of a program that repeats itself, each as it is written, until the program ends.
+    """The answers of a program that writes several, each as it is written, until the program ends.
 
     Raises:
         CommandError: as `ask`.
     """
-    # A file takes any number of warnings; an unread pipe would fill up and stop the program.
+    # A file takes any number of warnings; an unread pipe would fill up and block the program.
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr,
         subprocess.Popen(
@@ -122,7 +123,7 @@ def _content(file: IO[str]) -> str:
 
 
 def _last_object(stdout: str) -> dict[str, Any] | None:
-    """The answer; None where the last line is none, for libraries print, too."""
+    """The answer in the last line; None: that line is no JSON object, as libraries print, too."""
     lines = stdout.splitlines()
     try:
         found = json.loads(lines[-1]) if lines else None
@@ -132,7 +133,7 @@ def _last_object(stdout: str) -> dict[str, Any] | None:
 
 
 def _failure(program: Program, code: int, stderr: str) -> CommandError:
-    """Why there is no answer, from the end of a program."""
+    """The error for a program that ended without an answer."""
     code = 128 - code if code < 0 else code
     lines = stderr.strip().splitlines()
     last = lines[-1] if lines else ""

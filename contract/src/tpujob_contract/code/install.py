@@ -1,4 +1,4 @@
-"""The name of the program of init containers: `python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY`."""
+"""Entry point of the init container: `python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY`."""
 
 import runpy
 

@@ -1,1 +1,1 @@
-"""Ports, and the servers of all that listen on them."""
+"""Ports, and the servers that listen on them."""

@@ -1,10 +1,10 @@
-"""A small HTTP server for a process that must not notice its clients: those of launcher, trainer and operator.
+"""A small HTTP server for processes that clients must not disturb: the servers of launcher, trainer and operator.
 
-- One thread for all connections, so that many clients cost no threads; a request is answered when it is whole.
-- A deadline for the whole request and its answer: a client that sends a byte now and then is dropped, too.
-- A cap on connections, a quarter of the process's descriptors at most. One more drops the oldest that is not served
+- One thread for all connections, so that many clients cost no threads; a request is answered once it is complete.
+- A deadline for the whole request and its response: a client that sends a byte now and then is dropped, too.
+- A limit on connections, at most a quarter of the process's descriptors. One more drops the oldest that is not served
   yet: it is the slowest, and a healthy client has been answered long before.
-- What was dropped is one warning a minute, however many clients there are.
+- Dropped clients are logged in at most one warning a minute.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ MOST_BODY_BYTES = 4096
 WARNING_SECONDS = 60.0
 _TICK_SECONDS = 0.5
 _YOUNG_SECONDS = 0.02
-"""A connection is not dropped for a newer one before this: its request may be on its way."""
+"""A connection younger than this is not dropped for a newer one: its request may be on its way."""
 _PAUSE_SECONDS = 0.005
-"""While all connections are young, and more wait."""
+"""Pause while all connections are young and more wait."""
 _CHUNK = 16 << 10
 _BACKLOG = 512
 THREAD = "http-server"
 
 
 class Request(NamedTuple):
-    """What a client asks."""
+    """An HTTP request."""
 
     method: str
     path: str
-    """Without what follows a question mark."""
+    """Without the query."""
     headers: Mapping[str, str]
-    """By names in lower case."""
+    """By name in lower case."""
     body: bytes
     client: str
     """Its address."""
 
 
 class Response(NamedTuple):
-    """What it is answered."""
+    """An HTTP response."""
 
     status: int
     content_type: str
     content: bytes
     headers: Tuple[Tuple[str, str], ...] = ()
-    """Beside those of every answer."""
+    """In addition to those of every response."""
 
 
 Handler = Callable[[Request], Response]
 
 
 def plain(status: int, text: str) -> Response:
-    """An answer for people."""
+    """A response with one line of text."""
     return Response(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 class HttpServer:
-    """Listens from its creation on, answers between `start` and `close`. The handler runs in the server's thread."""
+    """Listens once it is created, answers between `start` and `close`. The handler runs in the server's thread."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class HttpServer:
         """Listens; connections wait until `start`.
 
         Args:
-            handler: Answers a request, in a moment.
+            handler: Answers a request, without blocking for long.
             host: Address to listen on, or `ports.EVERY_ADDRESS`.
-            port: 0 takes a free one.
-            request_seconds: From the connection to the last byte of the answer.
-            most_connections: At once.
+            port: Port to listen on; 0: any free one.
+            request_seconds: Time from the connection to the last byte of the response.
+            most_connections: Limit on simultaneous connections.
 
         Raises:
-            OSError: the port is taken.
+            OSError: The port is taken.
         """
         self._handler = handler
         self._request_seconds = request_seconds
@@ -109,7 +109,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
 
     def start(self) -> None:
-        """Starts to answer requests."""
+        """Starts answering requests."""
         self._thread.start()
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class HttpServer:
                 client, where = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # no descriptors, no memory, or it is gone already
+            except OSError as error:  # no descriptors, no memory, or the client is gone already
                 if not self._connections:
                     logger.debug("no connection: %s", error)
                     return
@@ -152,7 +152,7 @@ class HttpServer:
             connection = _Connection(client, str(where[0]), time.monotonic() + self._request_seconds)
             self._connections[client.fileno()] = connection
             self._selector.register(client, selectors.EVENT_READ)
-            # Most requests are there already.
+            # Most requests have arrived already.
             self._advance(connection, selectors.EVENT_READ)
 
     def _advance(self, connection: _Connection, events: int) -> None:
@@ -169,7 +169,7 @@ class HttpServer:
         except _BadRequestError as error:
             connection.answer = memoryview(_encoded("GET", plain(400, str(error))))
             self._advance(connection, selectors.EVENT_WRITE)
-        except OSError as error:  # it left early
+        except OSError as error:  # the client left early
             logger.debug("request from %s ended early: %s", connection.client, error)
             self._forget(connection)
 
@@ -194,7 +194,7 @@ class HttpServer:
             self._dropped, self._next_warning = 0, now + WARNING_SECONDS
 
     def _make_room(self) -> bool:
-        """Serves or drops the oldest connection; False while it is young, and the newer ones can wait."""
+        """Serves or drops the oldest connection; returns False while it is young, and newer ones can wait."""
         oldest = next(iter(self._connections.values()))
         self._advance(oldest, selectors.EVENT_READ)
         if self._connections.get(oldest.socket.fileno()) is not oldest:
@@ -217,17 +217,17 @@ class HttpServer:
 
 
 def _affordable() -> int:
-    """Connections that leave most descriptors to the program: its own files, and the handler's."""
+    """A number of connections that leaves most descriptors to the program: to its own files, and the handler's."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST_CONNECTIONS if limit == resource.RLIM_INFINITY else max(8, limit // 4)
 
 
 class _BadRequestError(Exception):
-    """No request of HTTP, or too long a one."""
+    """The data is not an HTTP request, or is too long."""
 
 
 class _Connection:
-    """One client: what it has sent, and what is left of its answer."""
+    """One client: the data received from it, and the rest of its response."""
 
     def __init__(self, client_socket: socket.socket, client: str, deadline: float) -> None:
         self.socket = client_socket
@@ -237,10 +237,10 @@ class _Connection:
         self._received = b""
 
     def receive(self) -> Optional[Request]:
-        """The request once it is whole.
+        """The request; None: it is not complete yet.
 
         Raises:
-            OSError: the client is gone.
+            OSError: The client is gone.
         """
         while True:
             try:
@@ -255,13 +255,13 @@ class _Connection:
                 return request
 
     def send(self) -> bool:
-        """Sends what has room; whether all of it has been sent."""
+        """Sends as much as the socket takes; returns whether all of it has been sent."""
         while self.answer:
             try:
                 self.answer = self.answer[self.socket.send(self.answer) :]
             except BlockingIOError:
                 return False
-        # What was not read would make the kernel reset the connection, and the client lose the answer.
+        # Unread data would make the kernel reset the connection, and the client would lose the response.
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         return True

@@ -1,4 +1,4 @@
-"""Connections are open files: how many of them the first of many processes may have."""
+"""The limit of open files: process 0 of a large job has several connections to each process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import resource
 logger = logging.getLogger(__name__)
 
 OTHER_FILES = 256
-"""Of the process itself: libraries, data, checkpoints."""
+"""Files that the process itself opens: libraries, data, checkpoints."""
 
 
 class TooFewFiles(ValueError):  # noqa: N818 - as people say it
@@ -16,14 +16,14 @@ class TooFewFiles(ValueError):  # noqa: N818 - as people say it
 
 
 def allow(processes: int, each: int) -> None:
-    """Raises the limit of this process to what so many processes need.
+    """Raises this process's limit of open files to what a job of this size needs.
 
     Args:
-        processes: Of the job.
+        processes: The number of processes of the job.
         each: Connections to each of them.
 
     Raises:
-        TooFewFiles: the hard limit is below that.
+        TooFewFiles: The hard limit is below that.
     """
     needed = each * processes + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Pages that a process serves about itself: trainers, and launchers for programs that serve none."""
+"""HTTP pages that a process serves about itself: trainers do, and launchers for programs that serve none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 METRICS_PATH = "/metrics"
 
 Page = Tuple[str, Callable[[], bytes]]
-"""Its content type, and what makes its content."""
+"""Its content type, and a function that returns its content."""
 
 
 def address(*, in_pod: bool) -> str:
-    """All interfaces in a pod, where a NetworkPolicy decides who may come; this machine alone elsewhere."""
+    """The address to listen on: all interfaces in a pod, where a NetworkPolicy limits access; else this machine."""
     return "0.0.0.0" if in_pod else "127.0.0.1"  # noqa: S104
 
 
@@ -31,14 +31,14 @@ def serve(
     headers: Sequence[Tuple[str, str]] = (),
     post: Optional[Handler] = None,
 ) -> Optional[HttpServer]:
-    """A server that has started, or None where the port is taken: the program does not depend on it.
+    """A running server; None: the port is taken, which is logged, because the program does not depend on it.
 
     Args:
         pages: By path.
         host: The address to listen on.
-        port: The port there; 0: any free one.
-        headers: Of each page.
-        post: Answers POST; None: nothing does.
+        port: The port to listen on; 0: any free one.
+        headers: Additional headers of each page.
+        post: Handles POST; None: POST is refused.
     """
 
     def answer(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Ports inside a pod, the same in all of a job's pods, and where process 0 listens on them."""
+"""Ports inside a pod, the same in all pods of a job, and the addresses on which process 0 listens."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import ipaddress
 import socket
 
 COORDINATOR = 8476
-"""JAX coordination service, served by process 0. Explicit, since JAX has changed its own default before."""
+"""JAX coordination service, served by process 0. Set explicitly because JAX has changed its default before."""
 MEGASCALE = 8080
 """Coordinator of the libtpu runtime over several slices (DCN)."""
 REPORT = 9432
 """HTTP /metrics and /report of every trainer process. Not 9431, the default of Orbax's and grain's own exporters."""
 LAUNCHER = 8475
-"""Launcher 0, where all launchers of a job of several processes meet."""
+"""Launcher 0, to which all launchers of a job with several processes connect."""
 IN_PLACE = 8474
-"""HTTP /in-place of launcher 0, where programs that serve no report start again in place."""
+"""HTTP /in-place of launcher 0, if programs that serve no report may start again in place."""
 
 EVERY_ADDRESS = ""
-"""All interfaces, of IPv6 as well where the machine has it."""
+"""All interfaces, including IPv6 if the machine has it."""
 
 
 def bind_host(coordinator_host: str) -> str:
-    """Where process 0 listens: on the loopback address when the coordinator's is one, else on EVERY_ADDRESS."""
+    """The address on which process 0 listens: the coordinator's if that is loopback, otherwise EVERY_ADDRESS."""
     if coordinator_host == "localhost":
         return "127.0.0.1"
     with contextlib.suppress(ValueError):
@@ -33,10 +33,10 @@ def bind_host(coordinator_host: str) -> str:
 
 
 def listener(host: str, port: int, *, backlog: int = 4096) -> socket.socket:
-    """A listener on an address, or on EVERY_ADDRESS; port 0 is any free one.
+    """A listening socket on an address, or on EVERY_ADDRESS; port 0 is any free one.
 
     Raises:
-        OSError: The port cannot be had.
+        OSError: The port is not available.
     """
     if host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
         try:

@@ -1,1 +1,1 @@
-"""The name under which images and JobSets start the launcher: `python -m tpujob_contract.launch`."""
+"""Entry point with which images and JobSets start the launcher: `python -m tpujob_contract.launch`."""

@@ -1,4 +1,4 @@
-"""Starts the launcher, which is a distribution of its own: a process beside this package, never an import of it."""
+"""Starts the launcher, a separate distribution, which this package does not import."""
 
 import runpy
 

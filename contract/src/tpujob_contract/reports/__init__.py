@@ -1,1 +1,1 @@
-"""How a process says what it does and how it ended: reports, termination messages, attempts in place."""
+"""How a process reports what it does and how it ended: reports, termination messages, attempts in place."""

@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Tuple
 
 _MOST = 2.0**53
-"""Steps or seconds: numbers beyond it are nobody's progress, and no float may hold them."""
+"""Limit for steps and seconds: larger numbers are not real progress, and a float may not hold them."""
 
 
 @dataclass(frozen=True)
 class ProgressState:
-    """How far a process has come, as it says itself."""
+    """The progress of a process, as it reports it."""
 
     phase: str = "starting"
     step: int = 0
     progress_count: int = 0
-    """Signs of progress so far: steps and changes of phase. All processes of a run go through the same ones."""
+    """Signs of progress so far: steps and changes of phase. All processes of a run have the same ones."""
     seconds: float = 0.0
-    """Since the last of them."""
+    """Seconds since the last sign."""
     where: str = ""
-    """What its main thread is doing: file, line and function."""
+    """What its main thread is executing: file, line and function."""
     waits: bool = False
-    """Whether that is waiting for the others."""
+    """Whether the main thread waits for the other processes."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> ProgressState:
-        """From the network.
+        """The progress in a message from the network.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: The message is invalid.
         """
         try:
             found = cls(**values)
@@ -43,7 +43,7 @@ class ProgressState:
 
     @property
     def progress(self) -> Tuple[int, int]:
-        """Comparable between the processes of a run."""
+        """Step and signs of progress, comparable between the processes of a run."""
         return (self.step, self.progress_count)
 
     def __str__(self) -> str:

@@ -1,12 +1,12 @@
-"""What a process says about itself: the fields of a report, and where it is found while the process lives and after.
+"""The report of a process about itself: its fields, and where to find it during and after the process.
 
 - Over HTTP: process 0 of a job, `PATH` on the report port.
-- In the termination message of process 0, and of each independent worker: a line, `FINAL_PREFIX` and the fields
+- In the termination message of process 0, and of each independent worker: a line with `FINAL_PREFIX` and the fields
   `FINAL_FIELDS` as JSON.
-- Beside the checkpoint: a file for each attempt in the folder `ATTEMPTS`, with `exit_code` added; null while it runs,
-  and for one that was killed.
+- Beside the checkpoint: a file for each attempt in the folder `ATTEMPTS`, with `exit_code` added; null while the
+  attempt runs, and if it was killed.
 
-Times are Unix seconds. A reader treats absent fields as unknown: its writer may be of any version.
+Times are Unix seconds. Readers treat absent fields as unknown, because the writer may have any version.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Report(TypedDict, total=False):
     steps: Optional[int]
     loss: Optional[float]
     loss_first: Optional[float]
-    """Of the first step of this attempt."""
+    """Loss of the first step of this attempt."""
     gradient_norm: Optional[float]
     evaluation_loss: Optional[float]
     evaluation_step: Optional[int]
     tokens_per_second: Optional[float]
     mfu: Optional[float]
-    """Every pair of positions counts, as PaLM counts."""
+    """Model FLOPs utilization in which attention counts every pair of positions, as in PaLM."""
     attempt_steps: int
     """Steps done in this attempt."""
     lost_steps: int
@@ -78,36 +78,36 @@ class Report(TypedDict, total=False):
     message: Optional[str]
     sample: Optional[str]
     units: Optional[int]
-    """Of an extraction, in all."""
+    """Units of an extraction in total."""
     units_done: Optional[int]
-    """By all workers."""
+    """Units done by all workers."""
     units_here: Optional[int]
-    """By this worker."""
+    """Units done by this worker."""
     rows_here: Optional[int]
     seconds: Dict[str, float]
     """By phase, in this attempt."""
     exit_code: Optional[int]
-    """In the file of an attempt alone."""
+    """Only in the file of an attempt."""
     mfu_causal: Optional[float]
-    """Attention counts what a row of one document needs."""
+    """`mfu` in which attention counts only the pairs that a row of one document needs."""
     units_claimed: Optional[int]
-    """By all workers, when the units were last listed."""
+    """Units claimed by all workers when they were last listed."""
     unit_failures: Optional[Dict[str, int]]
     """How often a unit was not finished, by cause."""
     rows_per_second: Optional[float]
-    """Of all workers, over the last minutes."""
+    """Rate of all workers over the last minutes."""
     preflight_message: Optional[str]
-    """Which hosts are slow or odd, found before the first step."""
+    """Which hosts are slow or unusual, found before the first step."""
     straggler_message: Optional[str]
-    """Which processes the others wait for, and where these are, while no step is made."""
+    """Which processes the others wait for, and what they are doing, while no step completes."""
     tokens_seen: Optional[int]
     """Positions of the batches of all steps done, padding included."""
     in_place_restarts: int
     """How often all programs have started again in their containers."""
     in_place_cause: Optional[str]
-    """Why the last of these attempts ended."""
+    """Why the attempt before the last such restart ended."""
     in_place: Optional[Dict[str, Any]]
-    """How they ended: `in_place.Account`."""
+    """How these attempts ended: `in_place.Account`."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)
@@ -129,7 +129,7 @@ FINAL_FIELDS = (
     "units_done",
     "unit_failures",
 )
-"""What the termination message keeps: there is room for 4096 bytes, and for people's words before it."""
+"""The fields in the termination message: it has 4096 bytes, which the text for people also uses."""
 
 FINAL_PREFIX = "report: "
 _FINAL_LINE = re.compile(rf"^{FINAL_PREFIX}(\{{.*\}})$", re.MULTILINE)
@@ -145,9 +145,9 @@ def final_line(report: Mapping[str, Any]) -> str:
 
 
 def split_final_report(termination_message: str) -> Tuple[str, Optional[str]]:
-    """The words of a termination message that are for people, and its last report as JSON; None: there is none.
+    """The text of a termination message for people, and its last report as JSON; None: there is none.
 
-    Written by a user's pod: the JSON may be anything in braces.
+    A user's pod writes it: the JSON may be anything in braces.
     """
     message, _ = in_place.split(termination_message)
     found = _FINAL_LINE.search(message)
@@ -155,10 +155,10 @@ def split_final_report(termination_message: str) -> Tuple[str, Optional[str]]:
 
 
 def attempt_name(started: datetime.datetime, attempt_id: str) -> str:
-    """The file of an attempt within a checkpoint directory; such names sort by time.
+    """The name of an attempt's file in a checkpoint directory; such names sort by time.
 
     Args:
-        started: When the attempt started, with its time zone.
+        started: When the attempt started, with a time zone.
         attempt_id: As in `Report.attempt`; ends with a nonce.
     """
     utc = started.astimezone(datetime.timezone.utc)  # noqa: UP017 - 3.11 has datetime.UTC
@@ -166,10 +166,10 @@ def attempt_name(started: datetime.datetime, attempt_id: str) -> str:
 
 
 def stacks_name(attempt: str, process_id: int) -> str:
-    """Where a process leaves the stacks of its threads, beside the file of its attempt."""
+    """The name of a process's file for the stacks of its threads, beside the file of its attempt."""
     return f"{attempt[: -len('.json')]}.stacks-{process_id}.txt"
 
 
 def newest_first(names: Iterable[str]) -> List[str]:
-    """The files of attempts among these names of the folder, the newest first."""
+    """The files of attempts among these names in the folder, newest first."""
     return sorted((name for name in names if name.endswith(".json")), reverse=True)

@@ -1,1 +1,1 @@
-"""How values that people write are read: amounts, names with their spelling, rules of fields, kinds of files."""
+"""Parsing and checking of values that users write: quantities, names, rules between fields, kinds of files."""

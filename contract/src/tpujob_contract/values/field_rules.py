@@ -1,11 +1,11 @@
 """Rules between fields, as rows that every reader of a job evaluates.
 
-A row names the field at fault, the conditions that together are refused, and the sentence. The rows of `spec` are in
+A row has the field at fault, conditions that are refused in combination, and a message. The rows of `spec` are in
 `tpujob_resource.rules.table`; those of the `trainer` block are declared by the trainer and published with its schema.
-Python evaluates them here; `tpujob_resource.crd.rule_cel` makes CEL of the same rows for the API server.
+Python evaluates them here; `tpujob_resource.crd.rule_cel` translates the same rows to CEL for the API server.
 
-Paths are keys with dots between them, below the place where a rule stands; a path that begins with `/` starts at the
-root of the document instead.
+Paths are keys separated by dots, relative to the place of a rule; a path that begins with `/` starts at the root of the
+document instead.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Pa
 from tpujob_contract.values.quantity import quantity
 
 TASK = "pretrain"
-"""The task of a block that names none."""
+"""The task of a block without one."""
 ON_VOLUME = "on volume"
-"""The kind of conditions that only pods can meet."""
+"""The kind of conditions that apply only in pods."""
 
 Path = Tuple[Union[int, str], ...]
 MAPPING = (dict, Mapping)
-"""A job has a hundred rules: to ask for the abstract class alone took a fifth of the time of all of them."""
+"""`dict` comes first: with the abstract class alone, its check took a fifth of the time of a job's hundred rules."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """Something that may hold of a document. The functions below make them."""
+    """A condition on a document. The functions below create them."""
 
     kind: str
     path: str = ""
     values: Tuple[Any, ...] = ()
     default: Any = None
-    """What counts where the field is absent."""
+    """The value that is used if the field is absent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,18 +45,18 @@ class Rule:
     """A combination of fields that is refused."""
 
     field: str
-    """The field at fault, below the place; empty for the place itself."""
+    """The field at fault, relative to the place; empty for the place itself."""
     message: str
-    """The rest of the sentence: what is wrong, and what to do."""
+    """The text after the field: what is wrong, and what to do."""
     when: Tuple[Condition, ...]
-    """It is refused where all of these hold."""
+    """The document is refused if all of these hold."""
     at: str = ""
-    """The place where it stands: a path, with [] after a list for each of its items, {} after a map for each key."""
+    """The place of the rule: a path, with [] after a list for each of its items, {} after a map for each key."""
     shows: bool = False
-    """Whether the sentence repeats the field's value."""
+    """Whether the message repeats the field's value."""
 
     def paths(self) -> Iterator[str]:
-        """Of the fields that it looks at."""
+        """The paths of the fields that the rule reads."""
         for each in self.when:
             yield each.path
             if each.kind in ("at least", "less", "larger amount", "indivisible", "several"):
@@ -65,32 +65,32 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Broken:
-    """A rule that a document breaks."""
+    """A rule that a document violates."""
 
     path: Path
-    """Of the field at fault."""
+    """The path of the field at fault."""
     value: Any
-    """Of that field; None if it is absent."""
+    """The value of that field; None: it is absent."""
     rule: Rule
 
 
 def rule(field: str, message: str, *when: Tuple[Condition, ...], at: str = "", shows: bool = False) -> Rule:
-    """A row: refused where all conditions hold. Its fields are those of `Rule`."""
+    """A row that refuses a document if all conditions hold. The arguments are the fields of `Rule`."""
     return Rule(field, message, tuple(condition for part in when for condition in part), at, shows)
 
 
 def given(*paths: str) -> Tuple[Condition, ...]:
-    """Each of these asks for something: it is there, and neither null, false nor 0."""
+    """Each of these fields is present, and neither null, false nor 0."""
     return tuple(Condition("given", path) for path in paths)
 
 
 def there(path: str) -> Tuple[Condition, ...]:
-    """The field has any value but null."""
+    """The field is present and not null."""
     return (Condition("there", path),)
 
 
 def absent(*paths: str) -> Tuple[Condition, ...]:
-    """None of these asks for anything."""
+    """Each of these fields is absent, null, false or 0."""
     return tuple(Condition("absent", path) for path in paths)
 
 
@@ -100,58 +100,58 @@ def one_of(path: str, values: Iterable[Any], default: Any = None) -> Tuple[Condi
 
 
 def none_of(path: str, values: Iterable[Any], default: Any = None) -> Tuple[Condition, ...]:
-    """The field has another value than these; nothing where it is absent and has no default."""
+    """The field has none of these values; does not hold if it is absent and has no default."""
     return (Condition("none of", path, tuple(values), default),)
 
 
 def matches(path: str, pattern: str) -> Tuple[Condition, ...]:
-    """The field has a text in which the pattern occurs."""
+    """The field is a string in which the pattern occurs."""
     return (Condition("matches", path, (pattern,)),)
 
 
 def differs(path: str, pattern: str) -> Tuple[Condition, ...]:
-    """The field has a text in which the pattern does not occur."""
+    """The field is a string in which the pattern does not occur."""
     return (Condition("differs", path, (pattern,)),)
 
 
 def longer(path: str, characters: int) -> Tuple[Condition, ...]:
-    """The field has a text of more characters."""
+    """The field is a string with more than this many characters."""
     return (Condition("longer", path, (characters,)),)
 
 
 def at_least(
     path: str, other: Union[str, float], default: Any = None, other_default: Any = None
 ) -> Tuple[Condition, ...]:
-    """The field is a number that is not less than another, or than that of another field."""
+    """The field is a number greater than or equal to `other`, a number or the path of a field."""
     return (Condition("at least", path, (other, other_default), default),)
 
 
 def less(path: str, other: Union[str, float], default: Any = None, other_default: Any = None) -> Tuple[Condition, ...]:
-    """The field is a number that is less than another, or than that of another field."""
+    """The field is a number less than `other`, a number or the path of a field."""
     return (Condition("less", path, (other, other_default), default),)
 
 
 def larger_amount(path: str, other: str) -> Tuple[Condition, ...]:
-    """The field is an amount of a resource, larger than that of another field."""
+    """The field is a Kubernetes quantity larger than that of another field."""
     return (Condition("larger amount", path, (other,)),)
 
 
 def indivisible(path: str, by: Union[str, int]) -> Tuple[Condition, ...]:
-    """The field is a number that another, or that of another field, does not divide."""
+    """The field is a number that is not a multiple of `by`, a number or the path of a field."""
     return (Condition("indivisible", path, (by,)),)
 
 
 def several(*paths: str) -> Tuple[Condition, ...]:
-    """More than one of these is given."""
+    """More than one of these fields is given."""
     return (Condition("several", "", paths),)
 
 
 def on_volume(path: str, kind: str) -> Tuple[Condition, ...]:
-    """The field is an absolute path, or a file:// address, on no volume of the job, or on such a one.
+    """The field is an absolute path or a file:// address, on no volume of the job or on one of this kind.
 
     Args:
-        path: Of the field.
-        kind: none, lost (with the pod) or readOnly.
+        path: The field.
+        kind: `none` (on no volume), `lost` (with the pod) or `readOnly`.
     """
     return (Condition(ON_VOLUME, path, (kind,)),)
 
@@ -162,20 +162,20 @@ def of_tasks(*tasks: str) -> Tuple[Condition, ...]:
 
 
 def broken(document: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[Broken]:
-    """The rules that a document breaks, in their order."""
+    """The rules that a document violates, in their order."""
     scopes: Dict[str, List[Tuple[Path, Scope]]] = {}
     for rule in rules:
         if rule.at not in scopes:
             scopes[rule.at] = [(path, Scope(document, place)) for path, place in places(document, rule.at)]
         for path, scope in scopes[rule.at]:
             if not isinstance(scope.place, MAPPING) and any(each.path[:1] not in ("", "/") for each in rule.when):
-                continue  # of a wrong type, which the schema refuses
+                continue  # the schema refuses this type
             if _holds(scope, rule.when):
                 yield Broken(path + keys(rule.field), value_at(scope.place, rule.field), rule)
 
 
 def broken_rules(block: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[str]:
-    """A sentence for each rule that a block breaks, which begins with the path of the field below the block."""
+    """A message for each rule that a block violates; it starts with the path of the field in the block."""
     for each in broken(block, rules):
         value = f"{json.dumps(each.value)} " if each.rule.shows and each.value is not None else ""
         yield f"{path_text(each.path)}: {value}{each.rule.message}"
@@ -187,7 +187,7 @@ def path_text(path: Path) -> str:
 
 
 def places(document: Any, at: str) -> Iterator[Tuple[Path, Any]]:
-    """Each place of a document that a path stands for, with what is there."""
+    """Each place in a document that a path describes, with its value."""
     found = [((), document)]  # type: list[Tuple[Path, Any]]
     for part in at.split(".") if at else ():
         key, each = part.rstrip("[]{}"), part[-2:]
@@ -201,19 +201,19 @@ def places(document: Any, at: str) -> Iterator[Tuple[Path, Any]]:
 
 
 class Scope(NamedTuple):
-    """A place in a document, from which conditions look at fields."""
+    """A place in a document, to which the paths of conditions are relative."""
 
     document: Any
     place: Any
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The value of a field; the default where there is none."""
+        """The value of a field; the default if it is absent or null."""
         value = value_at(self.document, path[1:]) if path.startswith("/") else value_at(self.place, path)
         return default if value is None else value
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What is at a path below a value; None where there is nothing."""
+    """The value at a path inside a value; None: there is none."""
     for key in keys(path):
         if not isinstance(value, MAPPING):
             return None
@@ -221,14 +221,14 @@ def value_at(value: Any, path: str) -> Any:
     return value
 
 
-@functools.cache  # of the paths in rules, which are constants
+@functools.cache  # paths in rules are constants
 def keys(path: str) -> Tuple[str, ...]:
-    """The keys of a path, of which one with dots stands in quotes."""
+    """The keys of a path; a key that contains dots is in quotes."""
     return tuple(key.strip('"') for key in re.findall(r'"[^"]*"|[^.]+', path))
 
 
 def is_given(value: Any) -> bool:
-    """Whether a value asks for something: neither null, false nor 0."""
+    """Whether a value is neither null, false nor 0."""
     return value is not None and not (isinstance(value, (bool, int, float)) and not value)
 
 
@@ -252,7 +252,7 @@ def _differs(scope: Scope, row: Condition) -> bool:
 
 @functools.cache
 def _compiled(pattern: str) -> Pattern[str]:
-    # As in the API server's RE2, $ is the very end, and \s and \w are ASCII.
+    # As in the API server's RE2, $ matches only the very end, and \s and \w are ASCII.
     return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
 
 
@@ -291,7 +291,7 @@ def _is_larger_amount(scope: Scope, row: Condition) -> bool:
 FILE = "file://"
 VOLUMES = "/spec.volumes"
 LASTING = ("persistentVolumeClaim", "gcs")
-"""Kinds of volume that outlive a pod and can be the same for all hosts."""
+"""Kinds of volumes that outlive a pod and that all hosts can share."""
 
 
 def _is_on_volume(scope: Scope, row: Condition) -> bool:
@@ -326,7 +326,7 @@ _HOLDS: Dict[str, Callable[[Scope, Condition], bool]] = {
 
 
 def _holds(scope: Scope, conditions: Iterable[Condition]) -> bool:
-    """Whether all of these hold; a loop, since most rules end with the first."""
+    """Whether all of these hold; a loop, because for most rules the first does not."""
     for each in conditions:  # noqa: SIM110 — a generator for each of a hundred rules costs more than the conditions
         if not _HOLDS[each.kind](scope, each):
             return False
@@ -345,7 +345,7 @@ def as_rows(rules: Iterable[Rule]) -> list[dict[str, Any]]:
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> Tuple[Rule, ...]:
-    """The rules of published rows."""
+    """The rules in published rows."""
     return tuple(
         Rule(
             row.get("field", ""),

@@ -1,4 +1,4 @@
-"""How the names of data files end, by format."""
+"""File name extensions of data files, by format."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ FILE_ENDINGS: Mapping[str, Tuple[str, ...]] = {
     "jsonl": tuple(ending + packed for ending in (".jsonl", ".ndjson", ".json") for packed in _PACKED),
     "text": tuple(".txt" + packed for packed in _PACKED),
 }
-"""By the names of `spec.trainer.data.format`."""
+"""By the values of `spec.trainer.data.format`."""

@@ -1,4 +1,4 @@
-"""Amounts of Kubernetes resources, such as 8, 500m or 64Gi, as numbers."""
+"""Kubernetes quantities, such as 8, 500m or 64Gi, as numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {
 
 
 def quantity(value: Union[str, int]) -> Optional[Decimal]:
-    """A Kubernetes quantity as a number, or None if it is none."""
+    """A Kubernetes quantity as a number; None: it is not a quantity."""
     match = re.fullmatch(PATTERN, str(value))
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What was probably meant: by a name that does not exist, by a text in the place of a number."""
+"""Suggestions for what was probably meant by an unknown name, or by a text instead of a number."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from typing import Any, Iterable, Optional
 
 LEAST_LIKENESS = 0.6
-"""As `difflib.SequenceMatcher.ratio` counts it."""
+"""As `difflib.SequenceMatcher.ratio` measures it."""
 
 
 def nearest_name(given: str, known: Iterable[str]) -> Optional[str]:
-    """The known name most like a given one, whatever its capitals, hyphens and underscores; None when none is near."""
+    """The known name closest to a given one, ignoring case, hyphens and underscores; None: none is close."""
     by_normalized = {normalized(name): name for name in known}
     found = difflib.get_close_matches(normalized(given), by_normalized, n=1, cutoff=LEAST_LIKENESS)
     return by_normalized[found[0]] if found else None
@@ -38,7 +38,7 @@ _SCALED = re.compile(rf"({_DIGITS})\s*({'|'.join(_SCALES)})", re.IGNORECASE)
 
 
 def number_meant(value: Any) -> str:
-    """The end of a message: what to write for a text in the place of a number, such as "2" or 20B; else nothing."""
+    """The end of a message: what to write instead of a text such as "2" or 20B; empty if the value is not a text."""
     if not isinstance(value, str):
         return ""
     text = value.strip()
@@ -73,10 +73,10 @@ _SHORT = {
     "fp16": "bfloat16",
     "fp32": "float32",
 }
-"""Short and other names that people use: of PEFT's modules, of axes of a mesh, of types."""
+"""Abbreviations and alternative names: of settings, PEFT's modules, mesh axes and data types."""
 
 
 def normalized(name: str) -> str:
-    """A name without capitals, hyphens and underscores, and as it is called here where people call it otherwise."""
+    """A name in lower case without hyphens and underscores; an alternative name becomes the one used here."""
     letters = name.replace("_", "").replace("-", "").lower()
     return _SHORT.get(letters, letters)

@@ -1,11 +1,11 @@
-"""Which files of a folder are text, by name and first bytes. Pure."""
+"""Decides which files of a folder are text, by name and first bytes. Pure."""
 
 from __future__ import annotations
 
 from typing import Optional
 
 SAMPLE_BYTES = 8192
-"""Of a file that are looked at."""
+"""How many bytes of a file are examined."""
 
 _KINDS = {
     "PDF": (".pdf",),
@@ -24,22 +24,22 @@ _MAGIC = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
-"""First bytes of what is no text to train on though its bytes may be characters."""
+"""First bytes of files that are not text to train on, although their bytes may be characters."""
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b")) + b"\x7f"
 _MOST_CONTROL_FRACTION = 0.01
 
 
 def kind_by_name(name: str) -> Optional[str]:
-    """What a file is that is no text for its name alone; None if the name does not tell."""
+    """The kind of a file whose name shows that it is not text; None: the name does not show it."""
     lower = name.lower()
     return next((kind for kind, endings in _KINDS.items() if lower.endswith(endings)), None)
 
 
 def why_not_text(name: str, sample: bytes) -> Optional[str]:
-    """Why a file is not read as text; None if it is.
+    """Why a file is not read as text; None: it is.
 
     Args:
-        name: Of the file.
+        name: The file's name.
         sample: Its first `SAMPLE_BYTES` bytes, or all of a shorter one.
     """
     kind = kind_by_name(name)
@@ -55,7 +55,7 @@ def why_not_text(name: str, sample: bytes) -> Optional[str]:
     try:
         sample.decode("utf-8")
     except UnicodeDecodeError as error:
-        # The sample may end inside of a character.
+        # The sample may end inside a character.
         if len(sample) < SAMPLE_BYTES or error.start < len(sample) - 3:
             return "not UTF-8"
     control = len(sample) - len(sample.translate(None, _CONTROL))

@@ -162,7 +162,7 @@ def has_peers(process: Process) -> bool:
 
 
 def _listen(scratch: Path, stack: ExitStack) -> Optional[ProgramEnds]:
-    """Where the program reports its end; None where there can be no socket."""
+    """Where the program reports its end; None: there can be no socket."""
     try:
         return stack.enter_context(ProgramEnds(scratch))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The environment of a command: its place in the job, as JAX and the job's framework read it."""
+"""The environment of a command: the variables with which JAX and the job's framework join the job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tpujob_launcher.frameworks import known as frameworks
 
 _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"
-"""On CPU, JAX does not use the value. Without it, `jax.distributed.initialize` looks for a cluster to ask. That fails
+"""On CPU, JAX does not use the value. Without it, `jax.distributed.initialize` tries to detect a cluster, which fails
 in an image with the package `kubernetes`: pods have no token (jax-ml/jax:jax/_src/clusters/k8s_cluster.py)."""
 
 
 def child_environment(
     environ: Mapping[str, str], process: Process, command: Sequence[str] = (), metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The environment of the command: its ids where it is one of several, none where it works alone."""
+    """The environment of the command; with process ids if it is one of several, without them if it works alone."""
     child = dict(environ)
     if isinstance(process, DistributedProcess):
         values = (process.coordinator, str(process.num_processes), str(process.process_id))
@@ -25,7 +25,7 @@ def child_environment(
             child[_LOCAL_DEVICES] = ",".join(map(str, range(process.chips_per_host)))
         child.update(frameworks.variables(process, environ, command, metrics_file))
     elif isinstance(process, IndependentWorker):
-        # What an image brings along would make 32 workers wait for each other.
+        # Variables that the image sets could make independent workers wait for each other.
         for name in (*_JAX_VARIABLES, _LOCAL_DEVICES):
             child.pop(name, None)
     return child

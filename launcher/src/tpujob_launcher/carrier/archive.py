@@ -1,6 +1,6 @@
-"""The launcher as one file that any Python from 3.9 on runs: `python -m tpujob_contract.launch_archive FILE`.
+"""Writes the launcher as one file that Python 3.9 or newer can run: `python -m tpujob_contract.launch_archive FILE`.
 
-An init container writes it to an emptyDir, from where the main container, a foreign image, starts it.
+An init container writes it to an emptyDir, from which the main container, a user's image, starts it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _PACKAGES = ("tpujob_contract", "tpujob_launcher")
 
 
 def write_launcher(path: Path) -> None:
-    """Writes the archive: the same bytes from the same sources, whole or not at all, readable for every user.
+    """Writes the archive atomically, reproducibly from the same sources, and readable for every user.
 
     Raises:
-        OSError: The folder is not there or not writable.
+        OSError: The folder does not exist or is not writable.
     """
     modules = sorted(module for name in _PACKAGES for module in _modules(importlib.resources.files(name), name))
-    # Beside the target, so that the last step is a rename: an init container may be run again while the file is in use.
+    # Beside the target, so that the last step is a rename: an init container may run again while the file is in use.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(unfinished, "w") as archive:
-            # ZipInfo's own date is constant; stored, for a compressor's output depends on its version.
+            # ZipInfo's default date is constant; not compressed, because a compressor's output depends on its version.
             archive.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
             for name, content in modules:
                 archive.writestr(zipfile.ZipInfo(name), content)
@@ -41,7 +41,7 @@ def write_launcher(path: Path) -> None:
 
 
 def _modules(folder: Traversable, name: str) -> Iterator[Tuple[str, bytes]]:
-    """Every Python file under the folder, as its path in the archive and its content."""
+    """Path in the archive and content of every Python file under the folder."""
     for entry in folder.iterdir():
         path = f"{name}/{entry.name}"
         if entry.is_dir():

@@ -1,1 +1,1 @@
-"""One program, run as process 1 should run it, and its process tree."""
+"""The program of a container and its process tree: start, output, signals, end."""

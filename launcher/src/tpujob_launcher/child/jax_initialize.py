@@ -1,10 +1,10 @@
 """Lets `jax.distributed.initialize()` without arguments find the processes of the job, as it does on a TPU VM.
 
-JAX reads the coordinator's address from the environment, and asks the clusters that it knows for the number of
-processes and its own; a job is none of them. So what the launcher has put into the environment becomes the default of
-the three arguments; what a program passes itself stays.
+JAX reads the coordinator's address from the environment, but gets the number of processes and the process id from the
+cluster environments that it knows; a job is none of them. So the values that the launcher has put into the environment
+become the defaults of the three arguments; arguments that a program passes are not changed.
 
-Runs in the program's interpreter as a part of `start_hook`: from Python 3.9 on, with the standard library alone.
+Runs in the program's interpreter as part of `start_hook`: Python 3.9 or newer, with only the standard library.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MODULE = "jax.distributed"
 
 
 def install() -> None:
-    """Waits for the program to import JAX; nothing where the launcher has given no ids."""
+    """Installs a hook for the import of `jax.distributed`; does nothing if the launcher has set no ids."""
     if COUNT in os.environ and NUMBER in os.environ:
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Sees the first import of the module, and leaves."""
+    """Handles the first import of the module, then removes itself."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Optional[Any]:
-        """The module's own spec, whose loader fills in the defaults; None for every other module."""
+        """The module's own spec, with a loader that adds the defaults; None: another module, or it does not exist."""
         if name != _MODULE:
             return None
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
@@ -52,7 +52,10 @@ class _Finder:
 
 
 def with_defaults(initialize: Callable[..., None]) -> Callable[..., None]:
-    """The function, with the job's values where all three that say who is there are left out."""
+    """The function with the job's values as defaults.
+
+    They apply if number, id and `cluster_detection_method` are omitted, and the address is, or is the job's own.
+    """
     from functools import wraps
 
     @wraps(initialize)

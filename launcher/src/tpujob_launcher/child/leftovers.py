@@ -1,4 +1,4 @@
-"""Ends what a program has left behind."""
+"""Ends the processes that a program has left behind."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tpujob_launcher.child.signals import STOP, SignalQueue
 logger = logging.getLogger(__name__)
 
 KILLED_SECONDS = 1.0
-"""How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
+"""How long a killed process may take to disappear. If it takes longer, it hangs in a driver, where no signal helps."""
 
 
 def end_leftovers(
     signals: SignalQueue, seconds: float, meanwhile: Callable[[], None]
 ) -> Tuple[Tuple[str, ...], List[int]]:
-    """Ends every process below this one: asked at once, killed after `seconds`.
+    """Ends all processes below this one: asks them at once, and kills them after `seconds`.
 
     Returns:
-        Lines about those that were killed, and the stop signals that came to this process.
+        Lines about those that were killed, and the stop signals that this process received.
     """
     stops: List[int] = []
     asked: Set[int] = set()
@@ -42,7 +42,7 @@ def end_leftovers(
                 asked.add(pid)
                 send(pid, signal.SIGTERM)
         meanwhile()
-        # Only our own children announce their end by a signal, so look again soon.
+        # Only the end of our own children is signaled, so poll.
         stops += [number for number in signals.wait(0.02) if number in STOP]
     for pid in alive:
         logger.error("process %d (%s) cannot be killed", pid, command_line(pid))

@@ -1,7 +1,7 @@
-"""A child's output: passed on byte for byte as it comes, while its last lines are remembered.
+"""Passes a child's output on, byte for byte as it arrives, and keeps its last lines.
 
-One thread per stream, because only a blocked thread is a true image of what the child would have met: a slow reader
-slows the child, a reader that left breaks its pipe, and neither keeps the launcher from hearing signals.
+Each stream has a thread that may block, so that the child behaves as without the launcher: a slow reader slows the
+child, a reader that left breaks its pipe, and neither keeps the launcher from handling signals.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Tail:
     """The last lines of several output streams."""
 
     def __init__(self, limit_bytes: int = 3072) -> None:
-        """Keeps this much of each stream; the default leaves room in a termination message for the other one."""
+        """Keeps this many bytes of each stream; the default leaves room in a termination message for the other one."""
         self._limit = limit_bytes
         self._kept: Dict[int, bytes] = {}
         self.heard_at = time.monotonic()
-        """Monotonic: when data last came from any stream; at first, the time of creation."""
+        """Monotonic: when data last arrived from any stream; initially the time of creation."""
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Takes what came from a stream; each stream has one thread that calls this."""
+        """Takes data of a stream; only one thread may call this for a stream."""
         self.heard_at = time.monotonic()
         self._kept[stream] = (self._kept.get(stream, b"") + data)[-self._limit :]
 
     def last_lines(self) -> bytes:
-        """What is remembered: the last lines of stdout, then those of stderr.
+        """The last lines of stdout, then those of stderr.
 
         Not in the order of arrival: Python writes a traceback to stderr before it flushes kilobytes of buffered stdout.
         """
@@ -49,13 +49,13 @@ class Tail:
 
 
 class Output:
-    """Pipes for the stdout and stderr of one child, on to our own stdout and stderr."""
+    """Pipes from the stdout and stderr of one child to our own stdout and stderr."""
 
     def __init__(self) -> None:
         self.tail = Tail()
         self._threads: List[threading.Thread] = []
         self._pipes: List[Tuple[int, int, int]] = [(*os.pipe(), STDOUT)]
-        # When both lead to the same place, one pipe keeps the order between them.
+        # If both are the same file, one pipe keeps the order between them.
         if not os.path.sameopenfile(STDOUT, STDERR):
             self._pipes.append((*os.pipe(), STDERR))
         self.stdout = self._pipes[0][1]
@@ -63,7 +63,7 @@ class Output:
         self.stderr = self._pipes[-1][1]
 
     def start(self) -> None:
-        """Starts to pass on output, and closes our copy of the child's ends; call it once the child has started."""
+        """Starts passing on output, and closes our copy of the child's ends; call it once the child has started."""
         for reader, writer, target in self._pipes:
             os.close(writer)
             thread = threading.Thread(target=_pass_on, args=(reader, target, self.tail), daemon=True)
@@ -71,7 +71,7 @@ class Output:
             self._threads.append(thread)
 
     def finish(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> bool:
-        """Waits until everything is passed on, calling `meanwhile`; False when a reader of ours took longer."""
+        """Waits until all output is passed on, and calls `meanwhile`; returns False if that takes longer."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < deadline:
@@ -89,7 +89,7 @@ def _pass_on(source: int, target: int, tail: Tail) -> None:
             tail.feed(target, chunk)
             _write(target, chunk)
     except BrokenPipeError:
-        pass  # the reader is gone: closing our end passes that on to the child
+        pass  # the reader is gone: closing our end breaks the child's pipe, too
     finally:
         os.close(source)
 
@@ -103,6 +103,6 @@ def _write(target: int, chunk: bytes) -> None:
             select.select([], [target], [])
         except BrokenPipeError:
             raise
-        except OSError as error:  # a full disk: the log is lost, the training need not be
+        except OSError as error:  # for example a full disk: training can go on without the log
             logger.warning("output lost: %d bytes for descriptor %d: %s", len(rest), target, error)
             return

@@ -1,7 +1,7 @@
-"""The process tree below this one, on Linux: adopt its orphans, list it, reap it, tie it to our own life.
+"""The process tree below this process, on Linux: adopts its orphans, lists it, reaps it, and ends it with this process.
 
-Elsewhere (a laptop with macOS) there is no such control: `descendants` is empty there, and the child's process group is
-all that can be ended.
+Elsewhere (a laptop with macOS) that is not possible: `descendants` is empty there, and only the child's process group
+can be ended.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on processes below this one whose parent ends become its children, as they do for process 1."""
+    """Makes descendants whose parent ends children of this process, as they become for process 1."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with(parent_pid: int) -> None:
-    """Called by a new child: the kernel kills it as soon as its parent is gone, even by SIGKILL.
+    """Makes the kernel kill this process, a new child, as soon as its parent is gone, even by SIGKILL.
 
-    The limits of this: it is forgotten when a set-user-id program is executed, and it holds for the child alone, not
-    for what the child starts. In a container nothing escapes, for the end of process 1 is the end of all.
+    Limits: the setting is lost when a set-user-ID program is executed, and processes that the child starts do not
+    inherit it. In a container no process escapes, because the end of process 1 ends all others.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # the parent died before the line above
@@ -34,15 +34,15 @@ def die_with(parent_pid: int) -> None:
 
 
 def descendants(pid: int, proc: Path = Path("/proc")) -> List[int]:
-    """All living processes below `pid`, whatever their group or session; zombies do not count."""
+    """All live processes below `pid`, in any group or session; zombies do not count."""
     children: Dict[int, List[int]] = {}
     ended: Set[int] = set()
     for entry in proc.glob("[0-9]*"):
         try:
-            # pid (name) state parent ...; the name may itself hold blanks and parentheses.
+            # pid (name) state parent ...; the name may itself contain blanks and parentheses.
             state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
         except (OSError, ValueError):
-            continue  # gone meanwhile
+            continue  # it has ended
         children.setdefault(int(parent), []).append(int(entry.name))
         if state in (b"Z", b"X"):
             ended.add(int(entry.name))
@@ -64,7 +64,7 @@ def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
 
 
 def reap() -> Dict[int, int]:
-    """Every child that has ended, with its exit code as a shell counts it: 128 + n for death by signal n."""
+    """Reaps all children that have ended; returns their exit codes as a shell counts: 128 + n for death by signal n."""
     collected: Dict[int, int] = {}
     while True:
         try:
@@ -78,7 +78,7 @@ def reap() -> Dict[int, int]:
 
 
 def command_line(pid: int, proc: Path = Path("/proc")) -> str:
-    """The command line of a process on one line of at most 200 characters; empty when it cannot be read."""
+    """The command line of a process, as one line of at most 200 characters; empty if it cannot be read."""
     try:
         words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -87,8 +87,8 @@ def command_line(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def send(pid: int, number: int, *, group: bool = False) -> None:
-    """Sends a signal to a process or, with `group`, to the group that it leads; that it is gone is not an error."""
-    # Permission: a set-user-id program, which this user may not end. The caller's deadline deals with it.
+    """Sends a signal to a process or, with `group`, to the group that it leads; it is not an error if it is gone."""
+    # Permission: this user may not end a set-user-ID program. The caller's deadline handles that.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         (os.killpg if group else os.kill)(pid, number)
 
@@ -98,6 +98,6 @@ def _prctl(option: int, argument: int) -> None:
         return
     try:
         import ctypes
-    except ImportError:  # a Python built without libffi; process 1 adopts orphans and takes all with it even so
+    except ImportError:  # a Python built without libffi; process 1 adopts orphans and ends all processes even so
         return
     ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)

@@ -26,7 +26,7 @@ class ProgramEnd:
 
     pid: int
     code: int
-    """The exit code that the interpreter is about to end with."""
+    """The exit code with which the interpreter is about to end."""
     at: float
     """Unix time."""
     error: str = ""
@@ -40,18 +40,18 @@ class ProgramEnd:
 
     @property
     def is_failure(self) -> bool:
-        """Whether it is a failure: neither 0 nor 75, "saved, start me again"."""
+        """Whether it is a failure: neither 0 nor 75 (saved, and asks for a restart)."""
         return self.code not in (ExitCode.FINISHED, ExitCode.STOPPED)
 
 
 class ProgramEnds:
-    """Receives the reports of a program's hook; `variables` is how the program finds it."""
+    """Receives the reports of a program's start-up hook, which the program finds by `variables`."""
 
     def __init__(self, folder: Path) -> None:
-        """Writes the hook into an empty folder, which stays as long as the program runs, and opens the socket there.
+        """Writes the hook to an empty folder, which must exist as long as the program runs, and opens a socket there.
 
         Raises:
-            OSError: A socket cannot be there: its path is too long, or the file system has none.
+            OSError: The socket cannot be created: its path is too long, or the file system has no sockets.
         """
         self._folder = folder / _FOLDER
         self._folder.mkdir()
@@ -80,7 +80,7 @@ class ProgramEnds:
         return self._socket.fileno()
 
     def variables(self, environ: Mapping[str, str]) -> Dict[str, str]:
-        """The variables that bring the hook into every Python program of this environment."""
+        """The variables that load the hook into every Python program with this environment."""
         inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         return {
             "PYTHONPATH": os.pathsep.join([str(self._folder), *inherited]),
@@ -88,7 +88,7 @@ class ProgramEnds:
         }
 
     def receive(self) -> List[ProgramEnd]:
-        """The reports since the last call; what is none is dropped, and logged once."""
+        """The reports since the last call; invalid ones are dropped, and the first is logged."""
         found: List[ProgramEnd] = []
         while True:
             try:

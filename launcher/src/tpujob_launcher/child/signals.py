@@ -1,4 +1,4 @@
-"""Signals as values to wait for: none is lost while something else is done, and no code runs inside a handler."""
+"""Signals as values to wait for: none is lost while other code runs, and no code runs inside a handler."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class SignalQueue:
     """Receives the signals of this process while it is entered; only in the main thread."""
 
     def __init__(self, *, ends_process: bool = False) -> None:
-        """Receives nothing yet.
+        """Receives no signals yet.
 
-        Of a process that ends right afterwards, a stop signal that comes too late would take the place of the exit
-        code, and is ignored.
+        `ends_process`: the process ends right after this object; stop signals are then ignored, because they would
+        replace the exit code.
         """
         self._ends_process = ends_process
         self._previous: Dict[int, Any] = {}
@@ -53,11 +53,11 @@ class SignalQueue:
         os.close(self._writer)
 
     def wait(self, seconds: Optional[float], *others: HasFileno) -> List[int]:
-        """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever.
+        """The signals since the last call, in order; waits up to `seconds` for the first, with None without limit.
 
-        Others end the wait, too, by becoming readable.
+        The wait also ends when one of `others` becomes readable.
         """
-        # Not `select`, which refuses descriptors from 1024 on: launcher 0 has one for each host.
+        # Not `select`, which refuses descriptors from 1024 on: launcher 0 has a connection to each host.
         sources = select.poll()
         sources.register(self._reader, select.POLLIN)
         for each in others:

@@ -1,13 +1,13 @@
-"""A `sitecustomize` that reports to the launcher, at once, that the program ends: with which error, and exit code.
+"""A `sitecustomize` that immediately reports the end of the program to the launcher, with its error and exit code.
 
-The launcher puts a copy, named sitecustomize.py, first on the PYTHONPATH of the program. Without it, an uncaught
-exception is seen only when the process is gone, and a JAX process first waits in an exit handler until its peers come,
-for up to five minutes.
+The launcher puts a copy, named sitecustomize.py, first on the PYTHONPATH of the program. Without it, the launcher sees
+an uncaught exception only when the process is gone, and a JAX process first waits for its peers in an exit handler, for
+up to five minutes.
 
-- Runs in the program's interpreter, from Python 3.9 on: with the standard library alone, and without errors of its own.
-- Reports the topmost Python process alone: its subprocesses inherit the mark that it leaves in the environment, and
-  its forks have another pid.
-- The `sitecustomize` that it hides, if there is one, runs as before.
+- Runs in the program's interpreter, Python 3.9 or newer: with only the standard library, and without raising errors.
+- Only the topmost Python process reports: its subprocesses inherit its mark in the environment, and its forks have
+  another pid.
+- The `sitecustomize` that it hides, if any, runs as before.
 
 It also lets a bare `jax.distributed.initialize()` find the processes of the job: see `jax_initialize`.
 """
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from typing import Callable, NoReturn
 
 SOCKET = "TPUJOB_LAUNCHER_SOCKET"
-"""Address of the launcher's socket; behind a colon the pid of the process that reports, once there is one."""
+"""Address of the launcher's socket; after a colon the pid of the process that reports, once there is one."""
 JAX_MODULE = "tpujob_jax_initialize"
-"""What `jax_initialize` is called in the folder of the copy."""
+"""Module name of `jax_initialize` in the folder of the copy."""
 VERSION = 1
 SILENCE = "TPUJOB_SILENCE_SECONDS"
-"""Set where a program that prints nothing for so long is ended."""
+"""Set if the launcher ends a program that prints nothing for this long."""
 _MONITORING_TOOL = 4
-"""One of the two numbers of `sys.monitoring` that have no purpose: debuggers, coverage and profilers keep theirs."""
+"""A tool id of `sys.monitoring` without a predefined use, so that debuggers, coverage and profilers keep theirs."""
 _LIMIT_BYTES = 16384
-"""Of a traceback, its end: a datagram holds it, and a termination message has room for a quarter."""
+"""Characters of a traceback that are kept, its last: they fit in a datagram; a termination message holds a quarter."""
 _INTERRUPTED = 130
 
 
 class Reporter:
-    """What one process says of its end."""
+    """Reports the end of one process, once."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -45,17 +45,17 @@ class Reporter:
         self._has_reported = False
 
     def error(self, error: BaseException) -> None:
-        """Reports the error that ends the program; SystemExit with 0 is none."""
+        """Reports the error that ends the program, except SystemExit with 0."""
         code = _exit_code(error)
         if code and self._is_first():
             import traceback
 
             lines = traceback.format_exception(type(error), error, error.__traceback__)
             self._send(code, lines[-1].strip(), "".join(lines))
-            sys.stdout.flush()  # exit handlers may not return, and the interpreter would write it after them
+            sys.stdout.flush()  # exit handlers may not return, and the interpreter would flush only after them
 
     def leave(self, code: int, caller: FrameType) -> None:
-        """Reports a call of `os._exit`, and where: its peers may raise before the launcher sees that it is gone."""
+        """Reports a call of `os._exit` and its place: peers may raise before the launcher notices the end."""
         if self._is_first():
             where = f"{caller.f_code.co_filename}:{caller.f_lineno} in {caller.f_code.co_name}"
             self._send(code & 0xFF, f"os._exit({code}) at {where}", "")
@@ -85,7 +85,7 @@ class Reporter:
 
 
 def install() -> None:
-    """Watches this process, if it is the topmost Python process below a launcher."""
+    """Installs the hooks in this process if it is the topmost Python process below a launcher."""
     address, _, owner = os.environ.get(SOCKET, "").partition(os.pathsep)
     if not address or owner not in ("", str(os.getpid())):
         return
@@ -100,7 +100,7 @@ def install() -> None:
 
 
 def _show_stacks() -> None:
-    """Has the launcher's SIGURG, which ends no program that does not know it, write the stacks of all threads."""
+    """Makes the launcher's SIGURG, which is ignored by default, write the stacks of all threads."""
     import faulthandler
     import signal
 
@@ -108,7 +108,7 @@ def _show_stacks() -> None:
 
 
 def _safely(function: Callable[..., None], *arguments: object) -> None:
-    """Calls the function; an error of ours must not take the place of the program's own."""
+    """Calls the function and suppresses its errors, which must not replace the program's own."""
     try:  # noqa: SIM105 - no import for that
         function(*arguments)
     except Exception:  # noqa: BLE001, S110
@@ -126,9 +126,9 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _watch_unwinding(reporter: Reporter) -> bool:
-    """Reports an error when it leaves the program's outermost frame; False before Python 3.12.
+    """Reports an error when it leaves the program's outermost frame; returns False if `sys.monitoring` is unavailable.
 
-    Whatever has replaced `sys.excepthook` changes nothing here, and SystemExit, which has no hook, comes this way too.
+    This works even if `sys.excepthook` was replaced, and also for SystemExit, for which no hook is called.
     """
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is None:
@@ -150,7 +150,7 @@ def _watch_unwinding(reporter: Reporter) -> bool:
 
 
 def _watch_hooks(reporter: Reporter) -> None:
-    """Reports what reaches `sys.excepthook`, and calls of `sys.exit` that nothing catches; not `raise SystemExit`."""
+    """Reports errors that reach `sys.excepthook`, and uncaught calls of `sys.exit`, but not `raise SystemExit`."""
     import _thread
 
     previous = sys.excepthook
@@ -162,11 +162,11 @@ def _watch_hooks(reporter: Reporter) -> None:
 
     class Exit(SystemExit):
         def __del__(self) -> None:
-            # Code that catches it has a frame; the interpreter, which has none, drops it before it shuts down.
+            # Code that catches it has a frame; the interpreter, which has none, deletes it before it shuts down.
             if sys._getframe().f_back is None:  # noqa: SLF001
                 _safely(reporter.error, self)
 
-    Exit.__name__ = Exit.__qualname__ = "SystemExit"  # as people know it from tracebacks
+    Exit.__name__ = Exit.__qualname__ = "SystemExit"  # the usual name in tracebacks
     Exit.__module__ = "builtins"
 
     def exit(code: object = None, /) -> None:  # noqa: A001
@@ -178,7 +178,7 @@ def _watch_hooks(reporter: Reporter) -> None:
 
 
 def _watch_shutdown(reporter: Reporter) -> None:
-    """Reports the shutdown of the interpreter before any exit handler runs, whenever that was registered."""
+    """Reports the shutdown of the interpreter before any exit handler runs, no matter when it was registered."""
     import threading
 
     shutdown = threading._shutdown  # type: ignore[attr-defined]  # noqa: SLF001 - the interpreter calls it by this name
@@ -208,7 +208,7 @@ def _find_processes() -> None:
 
 
 def _run_hidden() -> None:
-    """Runs the `sitecustomize` that this one stands before on the path; its errors are its own."""
+    """Runs the `sitecustomize` that this one hides on the path, without suppressing its errors."""
     here = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is slow to import
     sys.path[:] = [entry for entry in sys.path if entry != here]
     own = sys.modules.pop("sitecustomize")

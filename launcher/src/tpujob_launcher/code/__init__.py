@@ -1,1 +1,1 @@
-"""A job's own code: from an archive in a bucket to a folder on PYTHONPATH, verified by its digest."""
+"""A job's own code: downloads its archive, verifies it by its digest, unpacks it, and puts it on PYTHONPATH."""

@@ -1,7 +1,7 @@
-"""An archive unpacked into a folder, after every entry was checked.
+"""Unpacks an archive into a folder, and checks every entry.
 
-A digest says that the archive is the one that was submitted, not that it is harmless: whoever may write a manifest
-chooses both. Nothing is written outside the folder, no special file is made, no link leads out.
+A digest proves that the archive is the one that was submitted, not that it is harmless: a user who writes a manifest
+chooses both. Nothing is written outside the folder, no special file is created, and no link leads out of it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tpujob_contract.exit_codes import ExitCode
 _READ_ONLY = 0o444
 _READ_ONLY_PROGRAM = 0o555
 _HEADERS_BYTES = 4096
-"""Of one entry: its header, a long name and padding."""
+"""Most bytes of one entry besides its content: its header, a long name and padding."""
 _MOST_HEADER_BYTES = 64 << 10
-"""Of a header before an entry, which is read whole into memory: long names and PAX records."""
+"""Most bytes of an extension header (long names and PAX records), which is read into memory as a whole."""
 _HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -41,13 +41,13 @@ class CodeRefused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 def unpack(archive: Path, folder: Path, *, field: str = "spec.code.archive") -> int:
-    """Unpacks a .tar.gz into an empty folder, files read-only; returns the number of files.
+    """Unpacks a .tar.gz into an empty folder, with read-only files; returns the number of files.
 
-    A refusal names the field.
+    Messages of refusals name `field`.
 
     Raises:
-        CodeRefused: an entry leads out of the folder, is neither file, folder nor link, or there is too much; each is
-            named. What was written until then is left.
+        CodeRefused: An entry leads out of the folder, or is neither file, folder nor link, or the archive is too large;
+            the message names it. Files that were written before stay.
     """
     entries = _Entries(folder, field)
     try:
@@ -63,7 +63,7 @@ def unpack(archive: Path, folder: Path, *, field: str = "spec.code.archive") -> 
 
 
 def _checked_entries(field: str) -> Type[tarfile.TarInfo]:
-    """Entries that are refused while their header is read: later, tarfile has taken the memory or made the room."""
+    """A class that refuses entries while their header is read, before tarfile allocates memory or disk for them."""
 
     class Entry(tarfile.TarInfo):
         @classmethod
@@ -93,7 +93,7 @@ def _sparse(field: str, name: str) -> CodeRefused:
 
 
 class _Entries:
-    """The entries so far, and the folder that they are written into."""
+    """The entries so far, and the folder to which they are written."""
 
     def __init__(self, folder: Path, field: str) -> None:
         self._folder = folder
@@ -163,10 +163,10 @@ class _Entries:
 
 
 def leads_out(name: str, target: str) -> bool:
-    """Whether a symbolic link `name`, relative to the folder, points, or may point, out of the folder."""
+    """Whether a symbolic link at `name`, a path relative to the folder, points or may point out of the folder."""
     if target.startswith("/"):
         return True
-    # Each step must stay inside, and go up only at the start: after a name that is itself a link, `..` is elsewhere.
+    # Each step must stay inside, and go up only at the start: `..` after a name that is itself a link leads elsewhere.
     depth = posixpath.dirname(name).count("/") + 1 if posixpath.dirname(name) else 0
     has_gone_down = False
     for part in target.split("/"):
@@ -180,7 +180,7 @@ def leads_out(name: str, target: str) -> bool:
 
 
 class _Limited(io.RawIOBase):
-    """The unpacked bytes of a gzip file, as far as the limit: a small file may stand for a full disk."""
+    """The unpacked bytes of a gzip file up to a limit, because a small file may expand to fill the disk."""
 
     def __init__(self, file: IO[bytes], field: str) -> None:
         super().__init__()

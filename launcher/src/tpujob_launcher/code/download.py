@@ -1,8 +1,8 @@
-"""An archive on Cloud Storage or on a volume, as a local file of the right digest.
+"""Downloads an archive from Cloud Storage or copies it from a volume, and verifies its digest.
 
-With the standard library alone, as the init container runs in an image without storage libraries: one request to the
-JSON API of Cloud Storage (cloud.google.com/storage/docs/json_api/v1/objects/get), as the identity that the machine
-gives its pods (cloud.google.com/compute/docs/access/authenticate-workloads). No token is in the pod.
+With only the standard library, because the init container's image has no storage libraries: one request to the JSON
+API of Cloud Storage (cloud.google.com/storage/docs/json_api/v1/objects/get), with the identity that the machine gives
+its pods (cloud.google.com/compute/docs/access/authenticate-workloads). The pod holds no token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpujob_launcher.code.patience import TIMES, Unanswered, asked
 
 ENDPOINT = "https://storage.googleapis.com"
 METADATA_HOST = "GCE_METADATA_HOST"
-"""Variable with the name of the metadata server, where it is another than Google's."""
+"""Variable with the host of a metadata server that replaces Google's."""
 TIMEOUT_SECONDS = 30.0
 _TOKEN_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 - a path
 _DENIED = (401, 403)
@@ -44,20 +44,20 @@ def download(
     times: int = TIMES,
     pause_seconds: float = 1.0,
 ) -> None:
-    """Writes an archive to `target`, which is there only when the digest is right.
+    """Writes an archive to `target`, and removes the file again if its digest is wrong.
 
     Args:
         archive: gs://BUCKET/OBJECT, or a path.
-        sha256: Of its bytes, as 64 hexadecimal digits.
-        target: A file that is not there yet.
-        environ: Where an emulator or another metadata server is named.
-        token: Gives an access token, or None to read without one. Default: the machine's metadata server.
-        times: How often storage is asked that does not answer.
-        pause_seconds: Before the second time; doubles with each further one.
+        sha256: Digest of its bytes, as 64 hexadecimal digits.
+        target: A file that does not exist yet.
+        environ: May name an emulator or another metadata server.
+        token: Returns an access token, or None to read without one. Default: the machine's metadata server.
+        times: Number of tries if storage does not answer.
+        pause_seconds: Pause before the second try; doubles with each further one.
 
     Raises:
-        CodeRefused: not there, no permission, too large, or not of that digest.
-        OSError: storage is out of reach, all times.
+        CodeRefused: The archive does not exist, may not be read, is too large, or has another digest.
+        OSError: Storage did not answer in any of the tries.
     """
 
     def ask() -> str:
@@ -81,10 +81,10 @@ def download(
 
 
 def machine_token(environ: Mapping[str, str]) -> Optional[str]:
-    """An access token of the identity that this machine gives its pods; None where there is none.
+    """An access token of the identity that this machine gives its pods; None: it gives none.
 
     Raises:
-        OSError: there is a metadata server, and it does not answer well.
+        OSError: The metadata server exists, but answers with an error.
     """
     host = environ.get(METADATA_HOST) or "metadata.google.internal"
     request = urllib.request.Request(f"http://{host}{_TOKEN_PATH}", headers={"Metadata-Flavor": "Google"})
@@ -109,7 +109,7 @@ def _opened_archive(archive: str, environ: Mapping[str, str], token: Token) -> I
 
 
 def opened(url: str, token: Optional[str], timeout_seconds: float) -> IO[bytes]:
-    """The answer of the JSON API at an address below `endpoint`; None: without a token."""
+    """The response of the JSON API to a request for a URL below `endpoint`; with token None, without a token."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, by `endpoint`
     answer: IO[bytes] = urllib.request.urlopen(request, timeout=timeout_seconds)  # noqa: S310
@@ -117,13 +117,13 @@ def opened(url: str, token: Optional[str], timeout_seconds: float) -> IO[bytes]:
 
 
 def object_url(archive: str, emulator: Optional[str] = None) -> str:
-    """Address of a gs:// object in the JSON API."""
+    """The URL of a gs:// object in the JSON API."""
     found = storage_address.parse(archive)
     return f"{endpoint(emulator)}/storage/v1/b/{found.bucket}/o/{urllib.parse.quote(found.path, safe='')}"
 
 
 def endpoint(emulator: Optional[str] = None) -> str:
-    """Address of the JSON API, without a slash at its end."""
+    """The URL of the JSON API, without a trailing slash."""
     address = ENDPOINT if not emulator else emulator if "://" in emulator else f"http://{emulator}"
     return address.rstrip("/")
 
@@ -161,14 +161,14 @@ def _copy(source: IO[bytes], target: Path, archive: str) -> str:
 
 
 def _check_whole(source: IO[bytes]) -> None:
-    """Raises IncompleteRead for an answer that was cut: read in parts, it ends as if it were whole."""
-    missing = getattr(source, "length", None)  # of an http.client.HTTPResponse: what is still to come
+    """Raises IncompleteRead if a response was cut: one that is read in parts ends as if it were complete."""
+    missing = getattr(source, "length", None)  # of an http.client.HTTPResponse: bytes still to come
     if missing:
         raise http.client.IncompleteRead(b"", missing)
 
 
 def _refuse(archive: str, status: int) -> None:
-    """Raises what no further attempt would change."""
+    """Raises CodeRefused for a status that a retry would not change."""
     if status == http.client.NOT_FOUND:
         raise _missing(archive)
     if status in _DENIED:

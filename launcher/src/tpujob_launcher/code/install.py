@@ -1,7 +1,7 @@
-"""The archive of a job, downloaded, verified and unpacked: `python -m tpujob_contract.code.install ARCHIVE SHA256 DIR`.
+"""Downloads, verifies and unpacks a job's archive: `python -m tpujob_contract.code.install ARCHIVE SHA256 DIR`.
 
-What the init container does, and `tpujob run` before it starts the processes. Doing it twice is harmless: the stamp is
-written last, and a folder without the right one is emptied first.
+The init container does that, and `tpujob run` before it starts the processes. It may be repeated: the stamp is written
+last, and a folder without the right stamp is emptied first.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def install(
     token: Optional[Token] = None,
     times: int = TIMES,
 ) -> int:
-    """Puts the files of an archive into a folder; returns their number, 0 when they are there already.
+    """Writes the files of an archive to a folder; returns their number, or 0 if they are there already.
 
-    Storage that does not answer is asked so many times.
+    `times` limits the requests to storage that does not answer.
 
     Raises:
-        CodeRefused: the archive cannot be used; says why.
-        OSError: storage is out of reach, or the folder cannot be written.
+        CodeRefused: The archive cannot be used; the message says why.
+        OSError: Storage is unreachable, or the folder cannot be written.
     """
     if installed(folder) == sha256:
         return 0
@@ -48,7 +48,7 @@ def install(
 
 
 def installed(folder: Path) -> Optional[str]:
-    """The digest of the archive, or the commit, that was unpacked here; None when none was, or not to its end."""
+    """The digest of the archive, or the commit, that was unpacked here; None: none was, or not completely."""
     try:
         return (folder / STAMP).read_text()
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def installed(folder: Path) -> Optional[str]:
 
 
 def emptied(folder: Path) -> None:
-    """Makes the folder, with nothing in it."""
+    """Creates the folder if necessary, and empties it."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
@@ -68,7 +68,7 @@ def emptied(folder: Path) -> None:
 def as_program(install_files: Callable[[], int], source: str, folder: Path) -> int:
     """Installs, reports the result on standard error, and returns the exit code of an init container.
 
-    That is 0, 77 or 78 for what another try would not change, or 1 for storage or a server out of reach.
+    The code is 0, 77 or 78 for an error that a retry would not change, or 1 if storage or a server is unreachable.
     """
     try:
         count = install_files()
@@ -80,12 +80,12 @@ def as_program(install_files: Callable[[], int], source: str, folder: Path) -> i
 
 
 def end_when_asked() -> None:
-    """Has SIGTERM end this program: the first process of a container is else killed after its grace."""
+    """Makes SIGTERM end this program: process 1 of a container ignores it by default, and is killed after its grace."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def main(arguments: List[str]) -> int:
-    """What the init container of an archive does; returns its exit code."""
+    """Runs the init container of an archive; returns its exit code."""
     if len(arguments) != 3:
         sys.exit("usage: python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY")
     archive, sha256, folder = arguments[0], arguments[1], Path(arguments[2])

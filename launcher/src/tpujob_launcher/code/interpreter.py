@@ -1,4 +1,4 @@
-"""Which Python a command runs with, and where that one finds packages: not always the launcher's own."""
+"""The Python that runs a command, and where it finds packages: not always the launcher's own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import List, Mapping, Optional, Sequence
 
 ANSWER_SECONDS = 60
-"""For an interpreter to start on a slow disk."""
+"""Time for an interpreter to start on a slow disk."""
 FIRST_LINE_BYTES = 512
 TELL = "import sys; print('\\n'.join(sys.path))"
 
 
 def search_path(command: Sequence[str], environ: Mapping[str, str]) -> List[str]:
-    """Where the Python of a command looks for packages; that of the launcher where the command is no Python program."""
+    """The search path of a command's Python; the launcher's own if the command is not a Python program."""
     python = python_of(command, environ)
     found = list(sys.path)
     if python is not None and python != sys.executable:
@@ -30,13 +30,13 @@ def search_path(command: Sequence[str], environ: Mapping[str, str]) -> List[str]
             )
             found = told.stdout.splitlines()
         except (OSError, subprocess.SubprocessError):
-            # The program itself says, with its own words, why it does not start.
+            # The program itself reports why it does not start.
             pass
     return [entry for entry in found if entry and Path(entry).is_dir()]
 
 
 def python_of(command: Sequence[str], environ: Mapping[str, str]) -> Optional[str]:
-    """The interpreter of `python3 train.py`, or that of a script by its first line; None for other programs."""
+    """The interpreter of `python3 train.py`, or of a script with a shebang line; None: another program."""
     program = shutil.which(command[0], path=environ.get("PATH")) if command else None
     if program is None or _is_python(program):
         return program

@@ -1,9 +1,9 @@
-"""`spec.packages`: Python packages that neither the image nor the code has, installed before the program starts.
+"""`spec.packages`: installs Python packages that neither the image nor the code has, before the program starts.
 
-By the pip of the program's own Python, into a folder of the user's in the temporary directory: the image may be
-read-only, and stays as it is. The folder is named by what is installed, so that the processes of a machine and later
-attempts of the same container share it. Each package is pinned by its digest, or lies in the job's code, so that all
-hosts have the same. Nothing is built.
+The pip of the program's own Python installs them into a folder of this user in the temporary directory, because the
+image may be read-only, and is not changed. The folder's name is a digest of its packages, so the processes of a machine
+and later attempts of the same container share it. Each package is pinned by its digest, or is part of the job's code,
+so all hosts have the same. No package is built from source.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from tpujob_launcher.code.patience import Unanswered, asked, times_of
 
 FIELD = "spec.packages"
 FOLDER = "tpujob-packages-{}"
-"""In the temporary directory, of a user; in it a folder for each set of packages."""
+"""A user's folder in the temporary directory, with a folder for each set of packages."""
 LIMIT_SECONDS = 1800
-"""For one try; pip has limits of its own for each answer."""
+"""Limit for one try; pip has its own limits for each request."""
 _UNREACHABLE = (
     "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionResetError", "ProtocolError",
     "NameResolutionError", "Max retries exceeded", "Connection broken", "503 ", "502 ", "429 ",
 )  # fmt: skip
-"""What pip prints where another try may help."""
+"""Texts that pip prints for errors after which a retry may help."""
 
 
 def install_packages(
     environ: Mapping[str, str], command: Sequence[str], code: Optional[Path]
 ) -> Tuple[Optional[Path], List[str]]:
-    """The folder with the job's packages, and lines that say what was done; None without packages.
+    """The folder with the job's packages, and log lines about them; None: the job has no packages.
 
     Args:
-        environ: Of the launcher.
-        command: What will run; its Python installs, and imports.
-        code: Folder of the job's code, below which relative paths are; None: the current folder.
+        environ: The launcher's environment.
+        command: The command to run; its Python installs and imports the packages.
+        code: Folder of the job's code, to which paths are relative; None: the current folder.
 
     Raises:
-        CodeRefused: there are no such files, pip is not there or refuses them, or an index is out of reach.
+        CodeRefused: The files do not exist, pip is missing or refuses them, or an index is unreachable.
     """
     named = {key: environ.get(name, "") for key, name in _VARIABLES.items()}
     if not any(named.values()):
@@ -71,7 +71,7 @@ def install_packages(
 
 
 def _install(place: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Makes the folder, whole or not at all."""
+    """Creates the folder atomically."""
     unfinished = place.with_suffix(".unfinished")
 
     def once() -> None:
@@ -86,10 +86,10 @@ def _install(place: Path, arguments: Sequence[str], environ: Mapping[str, str]) 
 
 
 def _own_folder() -> Path:
-    """Of this user, whom others cannot write to.
+    """This user's folder, to which others cannot write.
 
     Raises:
-        CodeRefused: another user made it, or may write to it.
+        CodeRefused: Another user created it, or may write to it.
     """
     folder = Path(tempfile.gettempdir()) / FOLDER.format(os.geteuid())
     with contextlib.suppress(FileExistsError):
@@ -108,7 +108,7 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _digest(python: str, found: Mapping[str, Path]) -> str:
-    """Tells these packages for this Python from any others."""
+    """A digest of these packages and this Python."""
     digest = hashlib.sha256(os.path.realpath(python).encode())
     for path in found.values():
         for file in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
@@ -124,10 +124,10 @@ _OPTIONS = ("--quiet", "--no-input", "--disable-pip-version-check", "--only-bina
 
 
 def _pip_for(python: str, environ: Mapping[str, str]) -> List[str]:
-    """The pip of a Python, or that of the Python which its virtual environment was made of.
+    """The pip command of a Python, or of the base Python of its virtual environment.
 
     Raises:
-        CodeRefused: neither has one.
+        CodeRefused: Neither has pip.
     """
     has_pip, base = _looked_at(python, environ)
     if has_pip:
@@ -139,12 +139,12 @@ def _pip_for(python: str, environ: Mapping[str, str]) -> List[str]:
 
 
 _ALONE = "-I"
-"""Without PYTHONPATH and the current folder, where the job's own modules may be called as those of pip are."""
+"""Isolates pip from PYTHONPATH and the current folder, where the job's own modules may shadow those of pip."""
 _WHERE = "import importlib.util, sys; print(importlib.util.find_spec('pip') is not None, sys.base_prefix)"
 
 
 def _looked_at(python: str, environ: Mapping[str, str]) -> Tuple[bool, str]:
-    """Whether a Python has pip, and where the one is that it was made of."""
+    """Whether a Python has pip, and the prefix of its base Python."""
     done = subprocess.run(
         [python, _ALONE, "-c", _WHERE], env=dict(environ), capture_output=True, text=True, check=False
     )
@@ -153,7 +153,11 @@ def _looked_at(python: str, environ: Mapping[str, str]) -> Tuple[bool, str]:
 
 
 def _sources(found: Mapping[str, Path]) -> List[str]:
-    """What pip installs, and from where."""
+    """The arguments of pip that select the packages and their source.
+
+    Raises:
+        CodeRefused: The folder has no wheels.
+    """
     wheels = found.get("wheels")
     arguments = [] if wheels is None else ["--no-index", "--find-links", str(wheels)]
     if "requirements" in found:
@@ -166,7 +170,7 @@ def _sources(found: Mapping[str, Path]) -> List[str]:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    # The addresses of indexes may hold passwords: pip hides them in its own words, and nothing else is repeated.
+    # The addresses of indexes may contain passwords: pip hides them in its own messages, and only these are repeated.
     try:
         done = subprocess.run(arguments, env=dict(environ), capture_output=True, text=True, timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired as late:
@@ -181,4 +185,4 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 _SHOWN = 600
-"""Characters of pip's words from its first error on: package and digest come after it."""
+"""Characters of pip's output that are shown, from its first error on: package and digest follow it."""

@@ -1,11 +1,11 @@
-"""Files of the folder `patches/` in the place of files of installed packages.
+"""Replaces files of installed packages by files of the folder `patches/`.
 
-The image's own files are read-only and may be shared by all. A patched package is therefore mirrored: a folder tree of
-links to its files, with the patched ones in their places, that comes first on PYTHONPATH. Data files that a package
-reads beside its modules are found there as well.
+The image's own files are read-only and may be shared. A patched package is therefore mirrored: a folder tree of links
+to its files, with the patched files in their places, comes first on PYTHONPATH. It also has the data files that a
+package reads beside its modules.
 
-A file knows which original it was made for by `NAME.sha256` beside it, as `sha256sum` writes it: another one is
-refused, so that a newer image does not run an older file without a word.
+`NAME.sha256` beside a file, as `sha256sum` writes it, has the digest of the original that the file was made for. With
+another original the patch is refused, so that a newer image does not silently run an older file.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ SUFFIX = ".sha256"
 
 
 def apply_patches(patches: Path, overlay: Path, search_path: Sequence[str]) -> List[str]:
-    """Builds the overlay in an empty folder; returns one line for each file: what takes the place of what.
+    """Builds the overlay in an empty folder; returns a line for each file that says what it replaces.
 
     Args:
-        patches: Folder whose entries are named as the packages are: `maxtext/layers/attentions.py`.
-        overlay: Goes onto PYTHONPATH, before the packages.
-        search_path: Where packages are installed: `sys.path`.
+        patches: Folder whose entries have the names of packages: `maxtext/layers/attentions.py`.
+        overlay: The empty folder, to be put on PYTHONPATH before the packages.
+        search_path: Where packages are installed, as in `sys.path`.
 
     Raises:
-        CodeRefused: a package is not installed, or a file was made for another original.
+        CodeRefused: A package is not installed, or a file was made for another original.
     """
     lines = []
     for top in sorted(patches.iterdir()):
@@ -61,10 +61,10 @@ def _is_digest(file: Path) -> bool:
 
 
 def _known(original: Optional[Path], patch: Path, name: str) -> str:
-    """The original and its digest, in words.
+    """The path and digest of the original, for a message.
 
     Raises:
-        CodeRefused: the patch was made for another one.
+        CodeRefused: The patch was made for another one.
     """
     digest = "" if original is None else hashlib.sha256(original.read_bytes()).hexdigest()
     beside = patch.with_name(patch.name + SUFFIX)
@@ -93,7 +93,7 @@ def _originals(top: Path, search_path: Sequence[str]) -> List[Path]:
 
 
 def _mirror(original: Path, mirror: Path, without: Set[str]) -> None:
-    """Folders are made, files are links; what lies in `without`, by its name below `original`, is left out."""
+    """Mirrors a folder with links to its files, except those in `without`, which are paths relative to `original`."""
     for folder, folders, files in os.walk(original, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         relative = Path(folder).relative_to(original)

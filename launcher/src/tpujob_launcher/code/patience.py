@@ -1,8 +1,8 @@
-"""How often a server is asked again that does not answer.
+"""Retries of requests to a server that does not answer.
 
-A first start fails within seconds: who submitted the job is there, and the address may be wrong. A restart has had that
-code before, and its job pays for each attempt that fails: it waits about ten minutes, less than `spec.startupSeconds`
-of its peers is by default.
+A first start fails within seconds: the user is still there, and the address may be wrong. A restart had that code
+before, and each failed attempt counts against the job's limit: it waits about ten minutes, less than the default
+`spec.startupSeconds` of its peers.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 class Unanswered(OSError):  # noqa: N818 - no error yet
-    """A server is out of reach, or answers with an error of its own: another try may help."""
+    """A server is unreachable, or answers with a server error: a retry may help."""
 
 
 def times_of(environ: Mapping[str, str]) -> int:
-    """How often a server is asked, by the attempt that this pod belongs to."""
+    """The number of tries for the attempt that this pod belongs to."""
     attempt = environ.get(ATTEMPT, "")
     return TIMES_OF_A_RESTART if attempt.isdigit() and int(attempt) > 0 else TIMES
 
 
 def asked(ask: Callable[[], Answer], times: int, *, pause_seconds: float = 1.0) -> Answer:  # noqa: UP047 - Python 3.9
-    """What `ask` returns, at most so many times; pauses double from one to the next, up to `LONGEST_PAUSE_SECONDS`.
+    """The result of `ask`, which is called up to `times` times; pauses double, up to `LONGEST_PAUSE_SECONDS`.
 
     Raises:
-        OSError: `ask` raised `Unanswered` every time.
+        OSError: `ask` raised `Unanswered` each time.
     """
     number = 1
     while True:

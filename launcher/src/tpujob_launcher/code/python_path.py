@@ -1,4 +1,4 @@
-"""What the launcher puts on PYTHONPATH for a job with code."""
+"""The entries that the launcher puts on PYTHONPATH for a job with code or packages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tpujob_launcher.code.patches import apply_patches
 def code_variables(
     environ: Mapping[str, str], scratch: Path, command: Sequence[str] = ()
 ) -> Tuple[Dict[str, str], List[str]]:
-    """The variables that let a program import the job's code and packages, and lines that say what these are.
+    """The variables with which a program can import the job's code and packages, and log lines about these.
 
     Args:
-        environ: Of the launcher.
-        scratch: An empty folder, for patched packages; stays as long as the program runs.
-        command: What will run; its Python installs packages, and is asked where they are.
+        environ: The launcher's environment.
+        scratch: An empty folder for patched packages, which must exist as long as the program runs.
+        command: The command to run; its Python installs packages, and its search path is used.
 
     Raises:
-        CodeRefused: the folder does not hold the code of the job, a patch fits no package, or packages are refused.
+        CodeRefused: The folder does not have the job's code, a patch matches no package, or packages are refused.
     """
     folder = Path(environ[environment.CODE]) if environ.get(environment.CODE) else None
     entries, lines = ([], []) if folder is None else _of_code(environ, folder, scratch, command)
@@ -42,7 +42,7 @@ def code_variables(
 def _of_code(
     environ: Mapping[str, str], folder: Path, scratch: Path, command: Sequence[str]
 ) -> Tuple[List[str], List[str]]:
-    """The folders of the code, first the one that wins, and lines about them."""
+    """The folders of the code, the one with precedence first, and log lines about them."""
     wanted, found = environ.get(environment.CODE_SHA256), installed(folder)
     if found is None or found != wanted:
         raise CodeRefused(f"spec.code: {folder} holds the code of digest {found}, and the job's is {wanted}")
@@ -51,7 +51,7 @@ def _of_code(
     if (folder / SOURCES).is_dir():
         entries.insert(0, str(folder / SOURCES))
     if (folder / PATCHES).is_dir():
-        # Where packages are installed, without what was started: an archive, the current folder.
+        # Only where packages are installed, without the job's own code.
         places = [entry for entry in interpreter.search_path(command, environ) if entry != environ[environment.CODE]]
         lines += [f"patch {line}" for line in apply_patches(folder / PATCHES, scratch, places)]
         entries.insert(0, str(scratch))

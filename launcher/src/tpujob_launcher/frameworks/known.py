@@ -1,4 +1,4 @@
-"""Frameworks that do not read JAX's own variables, or that serve no report: which there are, and what each needs."""
+"""The known frameworks that do not read JAX's own variables, or that serve no report, and what each needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpujob_launcher.reports.progress import Progress
 def variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The variables of the job's framework, as `maxtext.variables` takes and gives them; none for an unknown one."""
+    """The variables for the job's framework; empty for an unknown one. For the arguments see `maxtext.variables`."""
     if environ.get(FRAMEWORK) == "maxtext":
         return maxtext.variables(process, environ, command, metrics_file)
     if environ.get(FRAMEWORK) == "pytorch":
@@ -27,14 +27,15 @@ def variables(
 def progress(
     process: Process, environ: Mapping[str, str], command: Sequence[str], metrics_file: Path
 ) -> Optional[Progress]:
-    """The progress of a program that does not report it itself; None on all processes but the first.
+    """The progress of a program that does not report it itself; None: it is not known here.
 
-    `environ` has what `variables` gives, and `metrics_file` is what that was given.
+    It is known on process 0 of a MaxText job whose metrics go to `metrics_file`. `environ` includes the result of
+    `variables`, which got the same `metrics_file`.
     """
     if not isinstance(process, DistributedProcess) or process.process_id or environ.get(FRAMEWORK) != "maxtext":
         return None
     if maxtext_keys.setting(maxtext.METRICS_FILE, environ, command) != os.fspath(metrics_file):
-        return None  # a file of the person's own, which is not ours to shorten
+        return None  # the user's own file, which must not be truncated
     return Progress(
         metrics_file,
         maxtext.facts,

@@ -1,4 +1,4 @@
-"""MaxText: the names under which it reads its place in a job, and what it writes about its run.
+"""MaxText: the variables with which it joins a job, and the data that it writes about its run.
 
 - Variables: AI-Hypercomputer/maxtext:src/maxtext/utils/max_utils.py (initialize_jax_for_cpu) and
   src/maxtext/configs/pyconfig.py (a key that is set on the command line and by a variable is refused).
@@ -22,13 +22,13 @@ METRICS_FILE = "metrics_file"
 def variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The environment that MaxText wants beside what JAX reads.
+    """The variables that MaxText needs in addition to those that JAX reads.
 
     Args:
-        process: The place of this process.
-        environ: What the command is given otherwise; its own settings win where they may.
-        command: Program and arguments: a key that is set there must not be set here as well.
-        metrics_file: Where process 0 writes metrics; empty: nowhere.
+        process: This process.
+        environ: The rest of the command's environment; its settings take precedence where that is possible.
+        command: Program and arguments; a key that is set there must not be set by a variable as well.
+        metrics_file: The file to which process 0 writes metrics; empty: none.
     """
     host, _, port = process.coordinator.rpartition(":")
     found = {
@@ -37,11 +37,11 @@ def variables(
         "JOB_COMPLETION_INDEX": str(process.host_index),
         "PROCESSES_IN_JOB": str(process.hosts_per_slice),
         "JAX_COORDINATOR_PORT": port,
-        # Without it MaxText needs packages of Google Cloud that reach for the network when they are imported.
+        # Without it MaxText needs packages of Google Cloud that access the network when they are imported.
         "DECOUPLE_GCLOUD": environ.get("DECOUPLE_GCLOUD", "TRUE"),
     }
     if environ.get("JAX_PLATFORMS") == "cpu":
-        # It resolves the whole text as the name of a host, and takes port 1234.
+        # MaxText resolves the whole value as a host name, and uses port 1234.
         found["JAX_COORDINATOR_ADDRESS"] = host
     own = {
         "base_output_directory": process.checkpoint_dir,
@@ -55,21 +55,21 @@ def variables(
 
 
 def checkpoint_folder(environ: Mapping[str, str], command: Sequence[str]) -> Optional[str]:
-    """Where the steps are saved; None where neither command nor environment, with `variables` in it, say it."""
+    """The folder of the checkpoints; None: neither the command nor the environment, including `variables`, sets it."""
     base = setting("base_output_directory", environ, command)
     run_name = setting("run_name", environ, command)
     return f"{base.rstrip('/')}/{run_name}/checkpoints" if base and run_name else None
 
 
 def steps_of(environ: Mapping[str, str], command: Sequence[str]) -> Optional[int]:
-    """Steps of the whole run; None where neither command nor environment say it."""
+    """Steps of the whole run; None: neither command nor environment sets them."""
     text = setting("steps", environ, command) or ""
     return int(text) if text.isdecimal() else None
 
 
 def facts(record: Mapping[str, Any]) -> Dict[str, Any]:
-    """Fields of a report that a line of metrics gives; none for a line of something else."""
-    # A number that is not finite would be no JSON in the report.
+    """The fields of a report in a line of metrics; empty for any other line."""
+    # A number that is not finite would make the report invalid JSON.
     numbers = {key: value for key, value in record.items() if isinstance(value, float) and math.isfinite(value)}
     if "step" not in numbers:
         return {}

@@ -1,10 +1,10 @@
-"""PyTorch and PyTorch/XLA: the names under which they read their place in a job.
+"""PyTorch and PyTorch/XLA: the variables with which they join a job.
 
 - `init_method="env://"`: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
   (pytorch/pytorch:torch/distributed/rendezvous.py, _env_rendezvous_handler).
 - `torchrun`: each of its options as PET_OPTION (pytorch/pytorch:torch/distributed/argparse_util.py).
-- PyTorch/XLA: PJRT_DEVICE (pytorch/xla:torch_xla/runtime.py). Which hosts a slice has, libtpu reads from variables that
-  GKE gives to pods of TPU nodes.
+- PyTorch/XLA: PJRT_DEVICE (pytorch/xla:torch_xla/runtime.py). libtpu reads the hosts of a slice from variables that GKE
+  sets in pods on TPU nodes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tpujob_contract.environment import DistributedProcess
 
 
 def variables(process: DistributedProcess, environ: Mapping[str, str]) -> Dict[str, str]:
-    """The environment that PyTorch wants; what `environ` sets wins where a job can have one value for all hosts."""
+    """The variables that PyTorch needs; `environ` takes precedence for those that can be the same on all hosts."""
     host, _, port = process.coordinator.rpartition(":")
     rank, world_size = str(process.process_id), str(process.num_processes)
-    # Nothing else listens on the coordinator's port: it belongs to JAX.
+    # The coordinator's port is free: it is reserved for JAX.
     port = environ.get("MASTER_PORT", port)
     choices = {
         "LOCAL_RANK": "0",

@@ -1,4 +1,4 @@
-"""What the init container does: `python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY`."""
+"""The program of the init container: `python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_launcher.git.install import install_commit
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code, as `as_program` has it."""
+    """Installs the files of a commit; returns the exit code of `as_program`."""
     if len(arguments) != 3:
         sys.exit("usage: python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY")
     repository, commit, folder = arguments[0], arguments[1], Path(arguments[2])

@@ -1,4 +1,4 @@
-"""The answers of a git server: closed together, and what they say of errors."""
+"""The responses of a git server: closes them together, checks their type, and finds the server's error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_contract import ExitCode
 from tpujob_launcher.code.archive import CodeRefused
 
 LONGEST_SECONDS = 600
-"""For a whole commit: accelerators wait for it."""
+"""Limit for a whole commit, because accelerators wait for it."""
 _ERROR = b"ERR "
 _HEAD_BYTES = 512
 _KIND = "application/x-git-"
@@ -26,19 +26,19 @@ _ONCE = urllib3.Retry(
     raise_on_status=False,
     retry_after_max=_LONGEST_PAUSE_SECONDS,
 )
-"""urllib3's own would try four times each, and sleep as long as a server says (Retry-After)."""
+"""urllib3's default would try each request four times, and sleep as long as a server asks (Retry-After)."""
 
 
 class Answers:
-    """Stands for a pool of connections, as far as dulwich uses one.
+    """A replacement for the urllib3 connection pool of dulwich, with the methods that dulwich uses.
 
-    dulwich leaves answers open that it does not read to the end, and takes the packet of an error in place of a pack
-    (gitprotocol-pack, `error-line`) for a connection that was cut. What is no answer of a git server, such as a page to
-    sign in, it takes for the files of a repository (gitprotocol-http, "dumb").
+    dulwich does not close responses that it does not read to the end, and treats an error packet instead of a pack
+    (gitprotocol-pack, `error-line`) as a lost connection. A response that is not of a git server, such as a sign-in
+    page, it treats as the files of a repository (gitprotocol-http, "dumb").
     """
 
     def __init__(self, address: str) -> None:
-        """Sends nothing yet. A proxy is taken from the usual environment variables."""
+        """Sends no request yet. A proxy is taken from the usual environment variables."""
         self._address = address
         self._pool = default_urllib3_manager(None, base_url=address)
         self.headers = self._pool.headers
@@ -48,16 +48,16 @@ class Answers:
 
     @property
     def error(self) -> str | None:
-        """What the server says in the last answer is wrong."""
+        """The error message in the server's last response; None: there is none."""
         _, found, words = self._head.partition(_ERROR)
         return words.decode(errors="replace").strip() if found else None
 
     def request(self, method: str, url: str, **options: Any) -> urllib3.BaseHTTPResponse:
-        """As urllib3's own.
+        """Sends a request, as urllib3's own method does.
 
         Raises:
-            CodeRefused: the server is no git server.
-            OSError: by `read` of what is returned: it takes too long in all.
+            CodeRefused: The server is not a git server.
+            OSError: Raised by `read` of the response if all requests together take too long.
         """
         self._head = b""
         answer = self._pool.request(method, url, retries=_ONCE, **options)

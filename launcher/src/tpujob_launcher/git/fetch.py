@@ -1,7 +1,7 @@
-"""One commit and what it holds, from a server or from a folder.
+"""Fetches one commit and its objects from a server, or reads them from a folder.
 
-dulwich speaks git's protocol, so that the image needs no git. Without history: gitprotocol-v2 lets a client ask for any
-commit by its id (git-scm.com/docs/protocol-v2), with a depth of one.
+dulwich implements git's protocol, so the image needs no git. The history is not fetched: with gitprotocol-v2 a client
+can ask for any commit by its id (git-scm.com/docs/protocol-v2), with a depth of one.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from tpujob_launcher.git.pack_limits import check_pack
 
 TIMEOUT_SECONDS = 30.0
 _UNKNOWN = ("not our ref", "unadvertised object")
-"""What servers answer when they do not have a commit, or do not give it."""
+"""Texts of servers that do not have a commit, or do not serve it."""
 _FAILED = (GitProtocolError, HTTPUnauthorized, HTTPProxyUnauthorized, urllib3.exceptions.HTTPError)
 _DIGEST_BYTES = 20
 _NO_REFERENCE = b"refs/tpujob/none"
-"""Asked for in place of all branches and tags."""
+"""A reference that does not exist, requested instead of all branches and tags."""
 
 
 @contextlib.contextmanager
 def objects_of(
     repository: str, commit: str, scratch: Path, *, times: int = TIMES, pause_seconds: float = 1.0
 ) -> Iterator[BaseObjectStore]:
-    """The objects of a repository, of which those of the commit are there if it has them.
+    """Yields the objects of a repository, including those of the commit if the repository has it.
 
     Args:
-        repository: https://HOST/PATH, or file:///PATH of a folder that is read where it is.
-        commit: Its id, 40 hexadecimal digits.
-        scratch: A folder that is not there yet, for what a server sends.
-        times: How often a server is asked that does not answer.
-        pause_seconds: Before the second time; doubles with each further one.
+        repository: https://HOST/PATH, or file:///PATH of a folder that is read in place.
+        commit: The commit's id, 40 hexadecimal digits.
+        scratch: A folder that does not exist yet, for objects that a server sends.
+        times: Number of tries if a server does not answer.
+        pause_seconds: Pause before the second try; doubles with each further one.
 
     Raises:
-        CodeRefused: there is no such repository or commit, it may not be read, or it is too large.
-        OSError: the server is out of reach, all times.
+        CodeRefused: The repository or commit does not exist, may not be read, or is too large.
+        OSError: The server did not answer in any of the tries.
     """
     path = repository.removeprefix("file://") if repository.startswith("file://") else ""
     try:
@@ -105,7 +105,7 @@ def _ask(repository: str, commit: str, store: DiskObjectStore, answers: Answers)
 
 
 def _check(pack: BinaryIO) -> None:
-    """A pack ends with the SHA-1 of what stands before (git-scm.com/docs/gitformat-pack); dulwich does not look."""
+    """Verifies the SHA-1 at the end of a pack (git-scm.com/docs/gitformat-pack), which dulwich does not do."""
     left = pack.seek(0, 2) - _DIGEST_BYTES
     if left < 0:
         return
@@ -120,7 +120,7 @@ def _check(pack: BinaryIO) -> None:
 
 
 class _Nothing:
-    """What is here already: git's walk over it is over at once."""
+    """The local commits for git's negotiation: there are none."""
 
     shallow: frozenset[ObjectID] = frozenset()
 
@@ -128,10 +128,10 @@ class _Nothing:
         return None
 
     def ack(self, sha: ObjectID) -> None:
-        """There is nothing to have in common."""
+        """Does nothing: there are no common commits."""
 
     def nak(self) -> None:
-        """There is nothing to have in common."""
+        """Does nothing: there are no common commits."""
 
 
 def _limited(write: Callable[[bytes], int], repository: str) -> Callable[[bytes], int]:
@@ -151,13 +151,13 @@ def _limited(write: Callable[[bytes], int], repository: str) -> Callable[[bytes]
 
 
 def _words(error: Exception) -> str:
-    """What failed, without which pool of connections urllib3 asked, and how often."""
+    """The reason of an error, without the connection pool and the number of retries that urllib3 adds."""
     reason = getattr(error.__cause__, "reason", None)
     return str(error if reason is None else reason).rpartition("): ")[2]
 
 
 def _refuse(repository: str, commit: str, said: str, *, is_denied: bool) -> None:
-    """Raises what no further attempt would change."""
+    """Raises CodeRefused for an error that a retry would not change."""
     if is_denied or "http resp 403" in said:
         raise CodeRefused(
             f"spec.code.repository: {repository} is private, or is not there; what needs a password is not fetched: "

@@ -1,7 +1,6 @@
-"""The files of a commit in the folder of the job's code.
+"""Installs the files of a commit in the folder of the job's code.
 
-From there on it is an archive like any other: the same rules for names, links and sizes, and the same stamp, with the
-commit in it.
+The commit becomes an archive, so that the same rules apply to names, links and sizes; the stamp has the commit's id.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from tpujob_launcher.git.tree import write_archive
 def install_commit(
     repository: str, commit: str, folder: Path, *, times: int = TIMES, pause_seconds: float = 1.0
 ) -> int:
-    """Puts the files of a commit into a folder; returns their number, 0 when they are there already.
+    """Writes the files of a commit to a folder; returns their number, or 0 if they are there already.
 
-    Repository, commit, times and pauses are as `objects_of` takes them.
+    For the other arguments see `objects_of`.
 
     Raises:
-        CodeRefused: the commit cannot be used; says why.
-        OSError: the server is out of reach, or the folder cannot be written.
+        CodeRefused: The commit cannot be used; the message says why.
+        OSError: The server is unreachable, or the folder cannot be written.
     """
     if installed(folder) == commit:
         return 0

@@ -1,4 +1,4 @@
-"""What a pack would become, before it is indexed: indexing inflates each object whole, in memory.
+"""Checks the unpacked size of a pack before it is indexed, because indexing inflates each object in memory.
 
 Format of a pack: git-scm.com/docs/gitformat-pack.
 """
@@ -17,22 +17,22 @@ _HEADER_BYTES, _DIGEST_BYTES = 12, 20
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
 _CHUNK = 64 << 10
 _MOST_OBJECTS = 4 * MAX_FILES
-"""Files, folders, the commit, and what a server sends beside them."""
+"""Limit for files, folders, the commit, and other objects that a server sends."""
 _MOST_TOTAL_BYTES = 4 * MAX_UNPACKED_BYTES
-"""Of all objects: a server that cannot leave out the history sends it."""
+"""Limit for all objects: a server that cannot omit the history sends it."""
 
 
 def check_pack(pack: BinaryIO, repository: str) -> None:
-    """Returns if what the objects of a pack become is within the limits of a job's code.
+    """Checks that the unpacked objects of a pack are within the limits of a job's code.
 
     Raises:
-        CodeRefused: it is not.
-        GitProtocolError: it is no pack.
+        CodeRefused: They are not.
+        GitProtocolError: The pack is damaged.
     """
     pack.seek(0)
     header = pack.read(_HEADER_BYTES)
     if not header.startswith(b"PACK") or len(header) < _HEADER_BYTES:
-        return  # nothing was sent, or no pack; whoever indexes it says so
+        return  # nothing was sent, or it is not a pack, which indexing reports
     count = int.from_bytes(header[8:], "big")
     if count > _MOST_OBJECTS:
         raise CodeRefused(f"spec.code.repository: {repository} sends {count:,} objects, more than {_MOST_OBJECTS:,}")
@@ -55,7 +55,7 @@ def check_pack(pack: BinaryIO, repository: str) -> None:
 
 
 def _result_size(delta: bytes) -> int:
-    """What a delta makes of its base: the second of two numbers at its start."""
+    """The size of the object that a delta produces: the second of the two numbers at its start."""
     at = number = 0
     for _ in range(2):
         number = shift = 0
@@ -70,14 +70,14 @@ def _result_size(delta: bytes) -> int:
 
 
 class _Reader:
-    """The objects of a pack, one after the other, in a buffer of a few kilobytes."""
+    """Reads the objects of a pack one after the other, with a small buffer."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._buffer = b""
 
     def object_header(self) -> tuple[int, int]:
-        """Type, and size when inflated."""
+        """The object's type, and its inflated size."""
         byte = self.take(1)[0]
         kind, size, shift = byte >> 4 & 7, byte & 15, 4
         while byte & 0x80:
@@ -100,7 +100,7 @@ class _Reader:
         return taken
 
     def inflate(self, size: int) -> bytes:
-        """The first bytes of an object of this size; the rest is discarded, and must have the declared length."""
+        """The first bytes of an object; reads all of it, and refuses more than `size` inflated bytes."""
         inflater, left, begin = zlib.decompressobj(), size, b""
         try:
             while not inflater.eof:

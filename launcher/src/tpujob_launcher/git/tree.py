@@ -1,7 +1,7 @@
-"""The files of a commit as an archive, after the id of each object was checked.
+"""Writes the files of a commit as an archive, and verifies the id of each object.
 
-An id is the SHA-1 of an object's type, length and content (git-scm.com/book/en/v2/Git-Internals-Git-Objects), and names
-those below it: what has the ids is what was committed, whoever sent it.
+An id is the SHA-1 of an object's type, length and content (git-scm.com/book/en/v2/Git-Internals-Git-Objects), and the
+content has the ids of the objects below it: objects with the right ids are those of the commit, regardless of sender.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PROGRAM, _FILE = 0o755, 0o644
 
 
 def write_archive(objects: BaseObjectStore, commit: str, target: Path) -> None:
-    """Writes the files of a commit to `target`, as a .tar.gz; names are not looked at, `unpack` does it.
+    """Writes the files of a commit to `target`, as a .tar.gz; does not check their names, which `unpack` does.
 
     Raises:
-        CodeRefused: the commit, or something that it names, is not there or is another; or there is too much.
+        CodeRefused: The commit, or one of its objects, is missing or has another id; or the files exceed a limit.
     """
     found = _checked(objects, commit.encode(), "the commit")
     if not isinstance(found, Commit):

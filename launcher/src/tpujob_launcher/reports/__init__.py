@@ -1,1 +1,1 @@
-"""What is served and written about a program that runs: reports, progress, termination message, profile."""
+"""Information that is served and written about a running program: report, progress, termination message, profile."""

@@ -1,6 +1,6 @@
-"""GET /in-place of launcher 0: how often all programs have started again, for the operator while the pods run.
+"""GET /in-place of launcher 0: how often all programs have started again; the operator reads it while the pods run.
 
-A program that serves a report may tell the same there; most do not.
+A program that serves a report may include the same fields there; most programs serve none.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tpujob_contract.reports import in_place
 
 
 def serve(process: Process, environ: Mapping[str, str]) -> Optional[HttpServer]:
-    """A server of the page for one attempt; None where the job asks for none, and on all processes but the first.
+    """A server of the page for one attempt; None: the job needs none, this is not process 0, or the port is taken.
 
-    `environ` is that of the launcher.
+    `environ` is the launcher's.
     """
     if not isinstance(process, DistributedProcess) or process.process_id or not process.in_place_port:
         return None

@@ -1,6 +1,6 @@
-"""The newest checkpoint in a folder that Orbax keeps, on Cloud Storage or in a file system, with the standard library.
+"""Finds Orbax's newest checkpoint in a folder on Cloud Storage or in a file system, with the standard library.
 
-A step counts once it is committed: in a file system by the rename that ends a save, on Cloud Storage by the file
+Only committed steps count: a save is committed in a file system by its final rename, and on Cloud Storage by the file
 commit_success.txt (google/orbax:checkpoint/orbax/checkpoint/_src/path/temporary_paths.py, is_path_finalized).
 """
 
@@ -22,11 +22,11 @@ TIMEOUT_SECONDS = 10.0
 
 
 def newest(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[int, float]]:
-    """Step and Unix time of the newest committed checkpoint; None while there is none.
+    """Step and Unix time of the newest committed checkpoint; None: there is none.
 
     Raises:
-        OSError: storage is out of reach, or refuses.
-        HTTPException: its answer was cut, or is none.
+        OSError: Storage is unreachable, or refuses.
+        HTTPException: Its response was cut, or is invalid.
     """
     return _newest_object(folder, environ) if storage_address.is_bucket(folder) else _newest_folder(Path(folder))
 

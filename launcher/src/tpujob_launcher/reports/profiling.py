@@ -2,8 +2,8 @@
 
     python -m tpujob_contract.profiling --steps 5 --run look
 
-The process listens on its report port and takes the request from its own machine alone. `tpujob profile` starts this
-program in the container, which writes each message as a line of JSON.
+The process listens on its report port, and accepts such requests only from its own machine. `tpujob profile` starts
+this program in the container, which writes each message as a line of JSON.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NOT_FOUND = 404
 
 
 def messages(port: int, *, steps: int, run: str, is_fetched: bool) -> Iterator[Message]:
-    """Takes a profile of the process that reports at `port` of this machine: each change of its state, then the files.
+    """Takes a profile of the process with report port `port`, and yields each change of its state, then its files.
 
-    It traces `MOST_STEPS` at most, and the name of a run matches `RUN_PATTERN`.
+    At most `MOST_STEPS` are traced, and the name of a run must match `RUN_PATTERN`.
     """
     try:
         status, answer = _ask(port, "POST", {"steps": steps, "run": run})
@@ -81,7 +81,7 @@ def _files(files: Mapping[str, str]) -> Iterator[Message]:
 
 
 def main() -> int:
-    """Takes a profile of the process in this container; 1 where that fails."""
+    """Takes a profile of the process in this container; returns the exit code, which is 1 after a failure."""
     parser = argparse.ArgumentParser(description="Takes a profile of the training process in this container.")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--run", required=True)

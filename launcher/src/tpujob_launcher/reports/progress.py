@@ -1,7 +1,7 @@
-"""The progress of a program that writes metrics and serves no report: read here, served as the trainer serves its own.
+"""The progress of a program that writes metrics but serves no report: served in the same form as the trainer's.
 
-Looks at the metrics often and at the checkpoints less often, on a thread of its own; whatever fails there is logged and
-tried again, and never touches the program.
+A separate thread reads the metrics often and the checkpoints less often; an error there is retried, and never affects
+the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 METRICS_SECONDS, CHECKPOINTS_SECONDS = 1.0, 15.0
 LARGEST_FILE_BYTES = 4 << 20
-"""The metrics file is emptied when it has grown to this: it lies in the pod's /tmp."""
+"""The metrics file is emptied when it reaches this size, because it is in the pod's /tmp."""
 _LAST_PHASES: Mapping[int, wire.Phase] = {int(ExitCode.FINISHED): "finished", int(ExitCode.STOPPED): "stopping"}
 
 
@@ -41,15 +41,15 @@ class Progress:
         environ: Mapping[str, str],
         port: int,
     ) -> None:
-        """Looks at nothing, and starts nothing: a process that has threads cannot safely become two.
+        """Reads nothing, and starts no thread: a process with threads cannot fork safely.
 
         Args:
-            metrics_file: Where the program appends a JSON object for each step; it may not be there yet.
-            facts: The fields of a report that such an object gives.
-            checkpoints: The folder that Orbax keeps; None if that is not known.
+            metrics_file: The file to which the program appends a JSON object for each step; it may not exist yet.
+            facts: Returns the fields of a report for such an object.
+            checkpoints: The folder of Orbax's checkpoints; None: unknown.
             about: Fields of the report that do not change.
-            environ: Of this process.
-            port: Where /report is expected.
+            environ: The environment of this process.
+            port: The port of /report.
         """
         self._lines = JsonLines(metrics_file)
         self._facts = facts
@@ -64,17 +64,17 @@ class Progress:
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def start(self) -> None:
-        """Starts to read the files at intervals, and serves what they say."""
+        """Starts reading the files periodically, and serves the report."""
         self._thread.start()
         self._server = serve(self.report, self._environ, self._port)
 
     def report(self) -> Dict[str, Any]:
-        """What is known now, under the names of `tpujob_contract.reports.report`; what is unknown is absent or None."""
+        """The current report, with the fields of `tpujob_contract.reports.report`; unknown ones are absent or None."""
         with self._lock:
             return dict(self._report)
 
     def finish(self, exit_code: int) -> str:
-        """Looks once more, and gives the last line of the termination message of a program that ended so."""
+        """Reads the files a last time, stops, and returns the report's line for the termination message."""
         self._stop.set()
         self._thread.join(timeout=orbax_steps.TIMEOUT_SECONDS)
         self._look_at_metrics()
@@ -85,7 +85,7 @@ class Progress:
         return wire.final_line(self.report())
 
     def _look_at_metrics(self) -> None:
-        """Takes up what was written since the last look."""
+        """Reads the metrics that were written since the last call."""
         for record in self._lines.read():
             found = self._facts(record)
             if "step" in found:
@@ -135,7 +135,7 @@ class JsonLines:
         self._position = 0
 
     def read(self) -> Iterator[Dict[str, Any]]:
-        """What came since the last call; half a line waits for its end, and what is no object is passed over."""
+        """The objects since the last call; an incomplete line is read later, and anything but an object is skipped."""
         for line in self._new_lines():
             try:
                 record = json.loads(line)

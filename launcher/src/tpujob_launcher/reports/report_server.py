@@ -1,6 +1,6 @@
-"""GET /report and /metrics of a program that serves neither, for the operator and for Prometheus.
+"""GET /report and /metrics for a program that serves neither, for the operator and for Prometheus.
 
-The metrics have the trainer's names, so that dashboards and alerts show such a run as any other.
+The metrics have the trainer's names, so that dashboards and alerts work for such a run as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GAUGES = {
     "committed_time": "tpujob_checkpoint_committed_timestamp_seconds",
     "restored_from": "tpujob_restored_from_step",
 }
-"""Field of a report → gauge; absent while the field is not known."""
+"""The gauge of each field of a report; it is absent while the field is unknown."""
 
 
 def exposition(report: Mapping[str, Any]) -> bytes:
@@ -37,7 +37,7 @@ def exposition(report: Mapping[str, Any]) -> bytes:
 
 
 def serve(report: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], port: int) -> Optional[HttpServer]:
-    """A server of both pages, or None where the port is taken."""
+    """A running server of both pages; None: the port is taken."""
     served = {
         PATH: (pages.JSON, lambda: json.dumps(report()).encode()),
         pages.METRICS_PATH: (pages.EXPOSITION, lambda: exposition(report())),

@@ -1,6 +1,6 @@
-"""The launcher's termination message, for a program that left none of its own.
+"""The launcher's termination message, for a program that wrote none itself.
 
-It must explain the end by itself, since the pod and its log may be gone seconds later.
+It must explain the end by itself, because the pod and its log may be gone seconds later.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ class TerminationMessage:
     """The file of the message, empty until a process writes why the container ended."""
 
     def __init__(self, environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> None:
-        """Finds the file and empties it, so that its later content is from this container."""
+        """Finds the file and empties it, so that later content is from this container."""
         path = termination_message.find(environ, default_path)
         self._path = path if path is not None and termination_message.write(path, "") else None
         self.last_line = ""
-        """For programs, after all words."""
+        """A line for programs, after the text for people."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody reads a message."""
+        """Whether there is a file for the message."""
         return self._path is not None
 
     @property
     def first_line(self) -> str:
-        """Of what the program has written; empty where it has written nothing."""
+        """The first line of the message that the program has written; empty if it has written none."""
         return self.text.partition("\n")[0]
 
     @property
     def text(self) -> str:
-        """What the program has written; empty where it has written nothing."""
+        """The message that the program has written; empty if it has written none."""
         if self._path is None or not self._path.exists():
             return ""
         return self._path.read_text(errors="replace")
 
     def clear(self) -> None:
-        """Empties the file: another attempt begins."""
+        """Empties the file before another attempt starts."""
         if self._path is not None:
             termination_message.write(self._path, "")
 
     def write(self, exit_code: int, diagnostics: Sequence[str] = (), output: bytes = b"") -> None:
-        """Writes the message, with the program's own words where it has left some: it knows better."""
+        """Writes the message; if the program has written one, keeps its text and only adds `last_line`."""
         if self._path is None:
             return
         words, report = split_final_report(self.text)
@@ -69,9 +69,9 @@ def compose(exit_code: int, diagnostics: Sequence[str], output: bytes, limit: in
 
     Args:
         exit_code: The exit code of the container.
-        diagnostics: Lines that say more about the end.
-        output: The end of the program's output, in any encoding, with or without terminal colours.
-        limit: Of the text, in bytes.
+        diagnostics: Further lines about the end.
+        output: The end of the program's output, in any encoding, with or without terminal colors.
+        limit: Most bytes of the text.
     """
     head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *diagnostics]).encode()[:limit]
     lines: List[bytes] = []
@@ -79,7 +79,7 @@ def compose(exit_code: int, diagnostics: Sequence[str], output: bytes, limit: in
     for line in reversed(_printable(output)):
         encoded = b"\n" + line.encode()
         if len(encoded) > room:
-            if not lines and room > 1:  # one endless line: its end, from a whole character on
+            if not lines and room > 1:  # one very long line: keep its end, starting with a whole character
                 lines.append(b"\n" + encoded[1 - room :].decode(errors="ignore").encode())
             break
         lines.append(encoded)

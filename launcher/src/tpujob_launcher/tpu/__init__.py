@@ -1,1 +1,1 @@
-"""Who holds the TPU of this machine, and who may open it."""
+"""The TPU of this machine: which process holds it, and which users may open it."""

@@ -1,7 +1,7 @@
-"""Whether this user may open the TPU of this machine: logged at start, and after a program that needed it has failed.
+"""Whether this user may open the TPU of this machine: logged at start, and reported if a program that needed it fails.
 
-Non-root pods without privileges are known to work on v4, v5e and v6e; where they do not, libtpu's own words name
-neither the user nor the limit that was in the way.
+Non-root pods without privileges are known to work on v4, v5e and v6e; if one does not, libtpu's own messages name
+neither the user nor the limit that prevented it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if sys.platform != "win32":
     import resource
 
 NO_MEMORY = (b"Cannot allocate memory", b"ENOMEM")
-"""What a driver's refusal to lock memory for the chips looks like."""
+"""Texts by which output shows that the driver could not lock memory for the chips."""
 SMALL_BYTES = 1 << 30
-"""Of memory that may be locked: less than this is worth a word beside such a refusal."""
+"""Lockable memory below this is reported if the driver could not lock memory."""
 ADVICE = (
     "the administrator may set jobs.runAsUser, jobs.addCapabilities ([SYS_RESOURCE] for locked memory) or "
     "jobs.privileged of the operator's chart"
@@ -33,12 +33,12 @@ class TpuAccess:
     """The device files of a TPU machine, as this process sees them."""
 
     devices: List[str]
-    """Each as its path, mode and owner."""
+    """Path, mode and owner of each device file."""
     closed: List[str]
-    """Those of them that this user may not read and write."""
+    """Paths that this user may not read and write."""
     user: int
     locked_bytes: Optional[int]
-    """Most memory that a process may lock; None for any amount."""
+    """Most memory that a process may lock; None: no limit."""
 
     def __str__(self) -> str:
         """One line for the log."""
@@ -47,7 +47,7 @@ class TpuAccess:
 
 
 def look(files: TpuFiles) -> Optional[TpuAccess]:
-    """What there is; None on a machine without a TPU."""
+    """The access of this process to the TPU; None: the machine has none."""
     found = sorted(p for pattern in ("accel[0-9]*", "vfio/*") for p in files.devices.glob(pattern))
     if not [path for path in found if path.name != "vfio"]:
         return None
@@ -56,7 +56,7 @@ def look(files: TpuFiles) -> Optional[TpuAccess]:
 
 
 def diagnostics(access: Optional[TpuAccess], output: bytes) -> List[str]:
-    """What the end of a program that has failed may be due to: access as it was at start, and its last lines."""
+    """Possible reasons why a program failed, from the access at start and the last lines of its output."""
     if access is None:
         return []
     found = []

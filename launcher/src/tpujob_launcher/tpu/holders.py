@@ -1,7 +1,7 @@
-"""Who holds the TPU of this machine: a chip can be opened by one process at a time, and libtpu takes all of them.
+"""Finds the processes that hold the TPU of this machine: only one can open a chip at a time, and libtpu opens all.
 
-A program that starts while another one still holds it fails minutes later with a message about libtpu. Checked before
-anything is started, the message names the process.
+A program that starts while another one still holds the TPU fails minutes later with a message about libtpu. This check
+runs before the program starts, and names the holder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if sys.platform != "win32":
 
 @dataclass(frozen=True)
 class TpuFiles:
-    """Where the traces of a TPU and of its user are."""
+    """The paths that show whether there is a TPU, and which process holds it."""
 
     devices: Path = Path("/dev")
-    """Holds accel0… (v2 to v4) or vfio/0… (v5e and later)."""
+    """Contains accel0… (v2 to v4) or vfio/0… (v5e and later)."""
     lock_file: Path = Path("/tmp/libtpu_lockfile")  # noqa: S108 - libtpu's choice
     """libtpu holds a lockf() lock on it (openxla/xla:xla/stream_executor/tpu/tpu_initialize_util.cc)."""
     proc: Path = Path("/proc")
@@ -40,17 +40,17 @@ class Holder:
     path: str
 
     def __str__(self) -> str:
-        """The sentence about it."""
-        if self.pid <= 0:  # how Linux names a process that cannot be seen from here
+        """A message with the process and what it holds."""
+        if self.pid <= 0:  # the number that Linux gives for a process that is not visible here
             return f"a process outside this container holds {self.path}"
         return f"process {self.pid} ({self.command or 'command line not readable'}) holds {self.path}"
 
 
 def wants_whole_tpu(environ: Mapping[str, str]) -> bool:
-    """Whether a program with this environment may take every chip of the machine.
+    """Whether a program with this environment may open all chips of the machine.
 
-    Not so when JAX is set to another platform, and where the job has divided the chips between processes or has
-    allowed sharing: then another holder is no surprise. The names are those that libtpu reads.
+    It does not if JAX is set to another platform. If the job divides the chips between processes or allows sharing,
+    another holder is expected. The variables are those that libtpu reads.
     """
     platforms = environ.get("JAX_PLATFORMS", "")
     if platforms and "tpu" not in platforms.split(","):
@@ -60,9 +60,9 @@ def wants_whole_tpu(environ: Mapping[str, str]) -> bool:
 
 
 def find_holders(files: TpuFiles) -> List[Holder]:
-    """Every other living process seen to hold the TPU; none on a machine without one.
+    """All other live processes known to hold the TPU; empty on a machine without one.
 
-    Seen are the processes of this container that this user may look into; the lock names its holder to everybody.
+    Known are processes of this container that this user may inspect; the lock shows its holder to every user.
     """
     devices = {str(p) for pattern in ("accel[0-9]*", "vfio/[0-9]*") for p in files.devices.glob(pattern)}
     if not devices:
@@ -82,10 +82,10 @@ def _open_files(process: Path) -> Set[str]:
     paths: Set[str] = set()
     try:
         descriptors = list((process / "fd").iterdir())
-    except OSError:  # ended meanwhile, or another user's
+    except OSError:  # it has ended, or belongs to another user
         return paths
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed in the meantime
             paths.add(os.readlink(descriptor))  # noqa: PTH115 - "pipe:[1]" is no path
     return paths
 
@@ -99,6 +99,6 @@ def _lock_holders(path: Path) -> List[int]:
             question = struct.pack("hhlli", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             answer = struct.unpack("hhlli", fcntl.fcntl(file, fcntl.F_GETLK, question))
     except OSError:
-        return []  # not there, or another user's: libtpu says so itself
+        return []  # it does not exist, or belongs to another user, which libtpu reports itself
     kind, pid = answer[0], answer[4]
     return [] if kind == fcntl.F_UNLCK else [pid]

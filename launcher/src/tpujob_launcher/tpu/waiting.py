@@ -23,13 +23,13 @@ def wait_for_tpu(
     signals: SignalQueue,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Returns once no other process holds the TPU; calls `meanwhile` again and again.
+    """Returns once no other process holds the TPU; calls `meanwhile` repeatedly.
 
-    A holder that is on its way out needs a grace period at most, and longer than `startup_seconds` the other processes
-    would not wait for us.
+    Waits at most a grace period, which is enough for a holder that is ending, and at most `startup_seconds`, after
+    which the other processes do not wait for this one.
 
     Raises:
-        Refused: it is still held then, or this process is told to stop.
+        Refused: It is still held then, or this process is asked to stop.
     """
     if not wants_whole_tpu(environ):
         return

@@ -1,4 +1,4 @@
-"""Carries out a decision: the status first, then the one step. Writes have preconditions: nothing stale is done."""
+"""Carries out a decision: the status first, then the one step. Preconditions of the writes prevent stale actions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COMPONENT = "tpujob-operator"
 
 
 async def act(storage: Storage, observed: Observed, jobset: Object | None, decision: Decision) -> bool:
-    """Makes it so: the status, the NetworkPolicy, the number of workers, the step.
+    """Carries out a decision: writes the status, the NetworkPolicy and the number of workers, then takes the step.
 
-    What was decided from may be old. A status carries the resource version of the job that was seen; a step without one
-    is preceded by a look at that version.
+    The observation may be old. A status write requires the observed resource version of the job; before a step without
+    a status write, that version is confirmed by a read.
 
     Args:
         storage: Where to write.
@@ -33,7 +33,7 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
         decision: What to do.
 
     Returns:
-        Whether there is a NetworkPolicy of the job's name that was not seen before.
+        Whether there is a NetworkPolicy of the job's name that was not observed before.
 
     Raises:
         Conflict: something has changed since it was read; nothing after that point was done.
@@ -52,7 +52,7 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
         assert decision.manifest is not None  # comes with the step
         await _create(storage, decision.manifest)
     elif decision.step is not None:
-        assert jobset is not None  # the steps are about one that was seen
+        assert jobset is not None  # the other steps change an observed one
         workload = (job["metadata"].get("labels") or {}).get(kubernetes_names.KUEUE_PREBUILT_WORKLOAD)
         if decision.step is Step.DELETE and workload is not None:
             await _keep_workload(storage, job, workload)
@@ -61,10 +61,10 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
 
 
 async def _confirm(storage: Storage, job: Object) -> None:
-    """Returns if the job is the very version that was seen.
+    """Checks that the job still has the observed resource version.
 
     Raises:
-        Conflict: it is not.
+        Conflict: it has another one, or is gone.
     """
     metadata = job["metadata"]
     now = await storage.get_job(metadata["namespace"], metadata["name"])
@@ -74,7 +74,7 @@ async def _confirm(storage: Storage, job: Object) -> None:
 
 
 async def _write_status(storage: Storage, job: Object, observed: Observed, decision: Decision) -> bool:
-    """Writes what has changed; whether anything had."""
+    """Writes the changes of the status, and their Events; returns whether there are any."""
     if not decision.patch:
         return False
     await storage.patch_status(job, dict(decision.patch))
@@ -90,7 +90,7 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
             after,
             decision.status.message or "",
         )
-    # After the status: a crash in between costs an Event, never doubles one.
+    # After the status: a crash in between loses an Event, and never duplicates one.
     for note in (*decision.in_place_notes, *([] if decision.note is None else [decision.note])):
         await _tell(storage, job, note)
     return True
@@ -100,12 +100,12 @@ async def _tell(storage: Storage, job: Object, note: Note) -> None:
     try:
         await storage.create_event(event(job, note, datetime.now(UTC)))
     except errors.ApiError as error:
-        # The status has it all; a namespace that is being deleted, for one, takes no events.
+        # The status has the same information; a namespace that is being deleted, for example, accepts no Events.
         logger.warning("Event not written: %s", error)
 
 
 async def _write_network_policy(storage: Storage, policy: Object) -> bool:
-    """Creates it, or changes the very one that was seen to be ours; False when there is one that was not seen."""
+    """Creates the NetworkPolicy, or patches the observed one; returns False if there is one that was not observed."""
     metadata = policy["metadata"]
     if "uid" in metadata:
         await storage.patch_network_policy(policy)
@@ -131,16 +131,17 @@ async def _create(storage: Storage, manifest: Object) -> None:
     try:
         await storage.create_jobset(manifest)
     except errors.AlreadyExists as error:
-        # By an earlier life of ours, or by another client; a fresh look tells which.
+        # Created by an earlier run of the operator, or by another client; a fresh read shows which.
         raise errors.Conflict(error.request, error.status, error.message) from error
     metrics.JOBSETS_CREATED.inc()
     logger.info("JobSet created: %s/%s", metadata["namespace"], metadata["name"])
 
 
 async def _keep_workload(storage: Storage, job: Object, name: str) -> None:
-    """Has the job own MultiKueue's Workload, too, which otherwise goes with its JobSet.
+    """Makes the job an owner of MultiKueue's Workload, which would otherwise be deleted with its JobSet.
 
-    Without it MultiKueue copies no status back, and takes this cluster for lost: the job would run again elsewhere.
+    Without the Workload MultiKueue copies no status back, and takes this cluster for lost: the job would run again
+    elsewhere.
     """
     metadata = job["metadata"]
     workload = await storage.get_workload(metadata["namespace"], name)
@@ -164,7 +165,7 @@ async def _change(storage: Storage, jobset: Object, step: Step) -> None:
 def event(job: Object, note: Note, now: datetime) -> Object:
     """The core Event for a note.
 
-    Its name follows from the status that was replaced, so that a write that is repeated makes no second one.
+    Its name is derived from the version of the job before the write, so that a repeated write makes no second one.
     """
     metadata = job["metadata"]
     identity = f"{metadata['uid']}/{metadata['resourceVersion']}/{note.reason}{note.key}"

@@ -1,11 +1,11 @@
-"""The HTTP side: /healthz and /readyz on one port, /metrics and a page for people on another.
+"""The operator's HTTP endpoints: /healthz and /readyz on one port, /metrics and an HTML page on another.
 
-- /healthz fails when only a new process can help: the watches have not shown for minutes what lists show, or the loop
-  of the operator does not run. It does not fail because the API server is away: a restart would not bring it back.
-- /readyz fails when what is known is old: no complete list of a namespace for two resync intervals. It names the
-  namespace and the API server's message; the other namespaces are served all the same.
-- The small server of trainer and launcher has the connections, in threads of its own: slow clients take neither the
-  operator's loop nor its descriptors. What an answer says comes from the loop, which owns the state.
+- /healthz fails if only a new process can help: the watches have not shown for minutes what lists show, or the loop of
+  the operator does not run. It does not fail if the API server is unavailable: a restart would not bring it back.
+- /readyz fails if the state is old: no complete list of a namespace for two resync intervals. It names the namespace
+  and the API server's message; the other namespaces are served anyway.
+- The small server of trainer and launcher handles the connections in its own threads: slow clients take neither the
+  operator's loop nor its descriptors. The content of an answer comes from the loop, which owns the state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def health_pages(
 
 
 def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: float) -> str | None:
-    """What makes this process not ready, as a line; None when the lists of this namespace are new enough."""
+    """Why this process is not ready, as a line; None: the lists of this namespace are new enough."""
     age, error = staleness.seconds_since_list(namespace), staleness.list_error(namespace)
     if age is not None and age <= longest:
         return None
@@ -61,7 +61,7 @@ def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: flo
 
 
 def metrics_pages(overview: Callable[[], page.Overview]) -> Mapping[str, Page]:
-    """/metrics in the Prometheus text format, and / with what `overview` says, as a page."""
+    """/metrics in the Prometheus text format, and / as an HTML page of `overview`."""
 
     def show() -> Response:
         policy = (("Content-Security-Policy", page.SECURITY_POLICY),)
@@ -96,7 +96,7 @@ async def listening(pages: Mapping[str, Page], port: int, *, host: str = EVERY_A
 
 
 def _handler(pages: Mapping[str, Page], loop: asyncio.AbstractEventLoop) -> Handler:
-    """Answers with the pages, made in the loop, from the server's thread."""
+    """A handler for the server's threads; the loop makes the pages."""
 
     async def made(make: Page) -> Response:
         return make()

@@ -1,7 +1,7 @@
-"""What the metrics say of each job: its phase, its hosts and chips, its restarts by cause.
+"""The metrics of each job: its phase, its hosts and chips, its restarts by cause.
 
-Only the operator that leads answers. The others learn of a job's phase minutes late, from lists, and two answers for
-one job would make an alert of a phase that has passed.
+Only the leader exports them. The other operators learn a job's phase minutes late, from lists, and two values for one
+job would raise an alert about a phase that has passed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tpujob_resource.models.stored import StoredSpec
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """What the metrics say of one job."""
+    """The values of one job's metrics."""
 
     phase: str
     phase_since: float | None = None
-    """When it came into that phase, in Unix time; None when that is not known."""
+    """When it entered that phase, in Unix time; None: unknown."""
     accelerator: str = ""
     """As the spec names it."""
     hosts: int = 0
     hosts_ready: int = 0
     chips: int = 0
-    """TPU chips of all its hosts; 0 for `cpu` and for a name that stands for nothing."""
+    """TPU chips of all its hosts; 0 for `cpu` and for an unknown accelerator."""
     queue: str = ""
     owner: str = ""
     """Value of the job's owner label; empty without one."""
@@ -42,7 +42,7 @@ class JobFacts:
 
     @classmethod
     def of(cls, spec: StoredSpec, status: Status, *, owner: str = "") -> JobFacts:
-        """Those of a job with this spec, valid or not, this status, and this value of its owner label."""
+        """The facts of a job with this spec, valid or not, this status, and this value of its owner label."""
         free = {cause: getattr(status, cause.status_field) or 0 for cause in RESTARTS if not cause.is_charged}
         charged = max(0, (status.restarts or 0) - sum(free.values()))
         hosts = status.hosts or 0
@@ -61,35 +61,35 @@ class JobFacts:
 
 
 class JobGauges(Collector):
-    """The facts of every job that is not gone."""
+    """Collects the metrics of all existing jobs."""
 
     def __init__(self, leads: Callable[[], bool] = lambda: True) -> None:
-        """`leads`: whether this process is the one that acts, and so the one that answers."""
+        """`leads`: whether this process is the leader, which alone exports the metrics."""
         self._leads = leads
         self._jobs: dict[Key, JobFacts] = {}
 
     @property
     def facts(self) -> Mapping[Key, JobFacts]:
-        """The gauges of every known job, also while another operator leads."""
+        """The facts of every known job, also while another operator leads."""
         return self._jobs
 
     def note(self, key: Key, facts: JobFacts) -> None:
-        """These are this job's facts now."""
+        """Sets the facts of this job."""
         self._jobs[key] = facts
 
     def forget(self, key: Key) -> None:
-        """This job is gone."""
+        """Drops a job that is gone."""
         self._jobs.pop(key, None)
 
     def keep_only(self, jobs: Mapping[Key, JobFacts], namespace: str | None = None) -> None:
-        """Replaces all jobs of a namespace, or of all; a later reconcile of one takes precedence."""
+        """Replaces the set of jobs of a namespace, or of all namespaces; facts that are already known stay."""
         others = {key: facts for key, facts in self._jobs.items() if namespace not in (None, key[0])}
         self._jobs = others | {
             key: self._jobs.get(key, facts) for key, facts in jobs.items() if facts.phase or key in self._jobs
         }
 
     def collect(self) -> Iterable[Metric]:
-        """The families, without samples where another operator leads."""
+        """The families, without samples if another operator leads."""
         jobs = sorted(self._jobs.items()) if self._leads() else []
         yield self._by_phase(jobs)
         phases = metrics.JOB_PHASE.family()

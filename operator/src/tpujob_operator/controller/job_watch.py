@@ -1,13 +1,13 @@
-"""The watch of TpuTrainingJobs, by kopf: all that kopf does here, and all of kopf there is.
+"""The watch of TpuTrainingJobs with kopf, which is the only use of kopf.
 
-- Handlers are doors: they hand what they saw on and do nothing else. Only raw event handlers are used, so kopf itself
-  never writes: no finalizer, no annotation, no progress, no Kubernetes Event.
-- Kopf takes some errors as final (an ERROR in a watch that is not 410, the same token refused twice) and ends with
-  everything it started. The process need not end with it: kopf runs in a thread with a loop of its own and is started
-  again, with a growing delay, while reconciles go on in the main loop. A list of ours follows each start, since kopf
-  does not tell what was deleted in between.
-- Requests that fail (5xx, 403, no connection) are repeated for ever, at growing and jittered intervals.
-- A watch that has gone silent without an error is found by `watch_staleness`, which fails the liveness probe.
+- Handlers forward what they receive and do nothing else. Only raw event handlers are used, so kopf itself never writes:
+  no finalizer, no annotation, no progress, no Kubernetes Event.
+- Kopf treats some errors as final (an ERROR in a watch that is not 410, the same token refused twice) and ends with all
+  its tasks. The process does not end with it: kopf runs in a thread with its own loop and is started again, with a
+  growing delay, while reconciles continue in the main loop. The operator lists all jobs after each start, because kopf
+  does not report what was deleted in between.
+- Requests that fail (5xx, 403, no connection) are repeated without end, at growing and jittered intervals.
+- A watch that has gone silent without an error is detected by `watch_staleness`, which fails the liveness probe.
 
 JobSets and pods are watched by `kube.list_watch` instead: they are many, and kopf keeps each of them whole.
 """
@@ -37,16 +37,16 @@ from tpujob_operator.settings import Settings
 logger = logging.getLogger(__name__)
 
 LASTED_SECONDS = 60.0
-"""A watch that lived this long was well; the next start is not delayed for its end."""
+"""A watch that ran this long was healthy; its end resets the delay before the next start."""
 LONGEST_RESTART_SECONDS = 15.0
-"""Between starts of the watching: it costs a few lists, and until then only resyncs tell what happens."""
+"""Between starts of the watch: each costs a few lists, and until then only resyncs show changes."""
 KOPF_END_SECONDS = 3.0
-"""Given to kopf for tidying up after one of its tasks has ended."""
+"""Time for kopf to clean up after one of its tasks has ended."""
 STOPPED_SECONDS = 0.2
-"""The same where the process ends: kopf only reads here, so that there is nothing to put in order."""
+"""The same if the process ends: kopf only reads here, so there is nothing to clean up."""
 STOP_SECONDS = 6.0
 IDLE_SECONDS = 0.1
-"""For which kopf keeps a job, as it came, after an event: thousands that are listed at once would fill the memory."""
+"""How long kopf keeps a whole job after an event: thousands that are listed at once would fill the memory."""
 
 
 class _ForEver:
@@ -60,7 +60,7 @@ class JobWatch:
     """Kopf in its own thread, watching the jobs of all namespaces that are served."""
 
     def __init__(self, storage: Storage, settings: Settings, sink: Sink) -> None:
-        """Describes the watch; `run` opens it.
+        """Stores the parameters; `run` opens the watch.
 
         Args:
             storage: Lists the jobs after each start of kopf.
@@ -83,7 +83,7 @@ class JobWatch:
         return namespace in self._listed or None in self._listed
 
     async def run(self) -> None:
-        """Goes on until cancelled; `join` waits for kopf, which ends a little later."""
+        """Watches until cancelled; `join` waits for kopf, which ends a little later."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         try:
@@ -96,14 +96,14 @@ class JobWatch:
             self._stop()
 
     async def _list(self, namespace: str | None) -> None:
-        """Tells of all jobs there are; what cannot be listed now is left to the resync and to the next start."""
+        """Passes all jobs to the sink; if the list fails, the resync or the next start makes up for it."""
         ends = self._ends
         try:
             await list_all(self._storage, JOBS, namespace, "", self._sink)
         except errors.ApiError as error:
             logger.warning("Jobs not listed: namespace %s: %s", namespace or "*", error)
         else:
-            if ends == self._ends:  # or no watch reported what was deleted since kopf ended: the next start lists again
+            if ends == self._ends:  # else deletions since kopf ended are not reported: the next start lists again
                 self._listed.add(namespace)
 
     def _note_started(self) -> None:
@@ -121,7 +121,7 @@ class JobWatch:
             loop.call_soon_threadsafe(stop.set)
 
     def join(self) -> None:
-        """Returns when kopf has ended, or after some seconds when it will not."""
+        """Returns when kopf has ended, or after some seconds if it does not end."""
         self._thread.join(STOP_SECONDS)
 
     def _keep_watching(self) -> None:
@@ -183,10 +183,10 @@ class JobWatch:
 
 
 class _Uncompared(kopf.AnnotationsDiffBaseStorage):
-    """Compares nothing: each event is forwarded. Kopf would copy each job for that."""
+    """Compares nothing, because each event is forwarded; kopf would copy each job for the comparison."""
 
     def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:
-        """Nothing of it counts."""
+        """An empty essence: no field is compared."""
         return kopf.BodyEssence()
 
 
@@ -200,13 +200,13 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     # Finite, so that a stream that is broken in an unforeseen way is replaced.
     ours.watching.server_timeout = 240
     ours.watching.client_timeout = 300
-    # Never: the timer belongs to one stream and cancels the watcher. A stream that is left on 410 may live on with its
-    # timer, which then ends the watching for good; without a notice (nolar/kopf:kopf/_cogs/clients/watching.py).
+    # Never: the timer belongs to one stream and cancels the watcher. A stream that is left on 410 may stay alive with
+    # its timer, which then ends the watch for good, without an error (nolar/kopf:kopf/_cogs/clients/watching.py).
     ours.watching.inactivity_timeout = math.inf
     ours.watching.chunk_size = 500
     ours.persistence.diffbase_storage = _Uncompared()
     ours.queueing.idle_timeout = IDLE_SECONDS
-    # Rights to list definitions are cluster-wide; an operator for some namespaces has none.
+    # The right to list CRDs is cluster-wide; an operator for some namespaces does not have it.
     ours.scanning.disabled = bool(settings.watch_namespaces)
     return ours
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from tpujob_operator.observe.terminations import Key
 
 current_job: ContextVar[Key | None] = ContextVar("current_job", default=None)
-"""Namespace and name of the job that is being looked at; a task's own."""
+"""Namespace and name of the job that the current task reconciles."""
 
 
 def without_traceback(record: logging.LogRecord) -> bool:
-    """A filter for loggers of libraries: an error becomes a part of the line, since its traceback is not about us."""
+    """A filter for loggers of libraries: puts an error into the line, without its traceback, which is not about us."""
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {error}", ()
@@ -23,10 +23,10 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and where they apply job and traceback."""
+    """One JSON object per line: time, level, logger, message, and if they apply job and traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The line, without a newline."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

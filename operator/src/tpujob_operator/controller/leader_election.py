@@ -1,16 +1,16 @@
-"""Which of several operators writes: the holder of a Lease, for as long as it can be sure of it.
+"""Leader election: of several operators only the holder of a Lease writes, for as long as it can be sure to hold it.
 
-- The holder renews every `RETRY_SECONDS` and counts itself as holder until `SURE_SECONDS` after the start of its last
-  renewal that worked. Others take over `LEASE_SECONDS` after they last saw the Lease change. Each measures spans of its
-  own steady clock, and none compares times with another machine.
-- Every write asks `is_leader` first, so a process that was paused writes nothing when it wakes up.
+- The holder renews every `RETRY_SECONDS` and considers itself the holder until `SURE_SECONDS` after the start of its
+  last successful renewal. Others take over `LEASE_SECONDS` after they last saw the Lease change. Each measures
+  durations with its own monotonic clock, and none compares times with another machine.
+- Every write checks `is_leader` first, so a process that was paused writes nothing when it wakes up.
 - A process that finds its own name in the Lease was killed and started again: it offers the Lease to the others first,
-  since a process that watched all the time knows more than one that has just started.
-- On a stop signal it gives the Lease back, and another has it within `RETRY_SECONDS`.
-- Those that wait watch all the same, so the evidence of pods that are gone is not lost with the holder.
+  because a process that watched all the time knows more than one that has just started.
+- On a stop signal it releases the Lease, and another process takes it within `RETRY_SECONDS`.
+- Waiting processes watch, too, so the evidence of pods that are gone is not lost with the holder.
 
-`kubernetes.aio.leaderelection` does not give back, ends at the first connection error, and knows no deadline for a
-request; hence not that.
+`kubernetes.aio.leaderelection` is not used: it does not release the Lease, ends at the first connection error, and has
+no deadline for a request.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ SURE_SECONDS = 7.0
 RETRY_SECONDS = 2.0
 REQUEST_SECONDS = 4.0
 OFFER_SECONDS = 3.0
-"""Another process that waits tries within `RETRY_SECONDS`."""
+"""How long the Lease is offered; another waiting process tries within `RETRY_SECONDS`."""
 
 
 class Leadership:
     """Holds the Lease, or waits for it."""
 
     def __init__(self, storage: Storage, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Describes a candidate; `run` makes it one.
+        """Stores the parameters; `run` starts the election.
 
         Args:
             storage: Reads and writes the Lease.
-            settings: Where it is, and who this is.
-            clock: Steady, in seconds.
+            settings: The namespace of the Lease, and the identity of this process.
+            clock: Monotonic, in seconds.
         """
         self._storage = storage
         self._namespace = settings.namespace
@@ -66,7 +66,7 @@ class Leadership:
         return self._clock() < self._sure_until
 
     async def run(self, elected: Callable[[], None]) -> None:
-        """Tries to hold the Lease until cancelled; calls `elected` each time it has been won, or was held too late."""
+        """Tries to hold the Lease until cancelled; calls `elected` each time it is won, or was renewed too late."""
         while True:
             try:
                 async with asyncio.timeout(REQUEST_SECONDS):
@@ -85,7 +85,7 @@ class Leadership:
         """Renews the Lease, or takes it if it is free.
 
         Raises:
-            ApiError: It could not be read or written; for example since another client was quicker.
+            ApiError: It could not be read or written, for example because another client was faster.
         """
         began = self._clock()
         lease = await self._storage.get_lease(self._namespace, LEASE)
@@ -108,12 +108,12 @@ class Leadership:
                 return
             await self._storage.replace_lease(self._lease(lease))
         self._is_new = False
-        # It was not sure for a while, and passed over what it was asked to do: this is another election.
+        # If it was not sure for a while, it skipped reconciles: this counts as another election.
         self._led = self._led and self.is_leader
         self._sure_until = began + SURE_SECONDS
 
     async def give_back(self) -> None:
-        """Lets another have it at once, if it is held."""
+        """Releases the Lease if it is held, so that another process can take it at once."""
         if not self.is_leader:
             return
         try:

@@ -1,6 +1,6 @@
-"""The page at `/` of the metrics port for people: jobs, their phases, who leads; one HTML document without scripts.
+"""The HTML page at `/` of the metrics port: jobs, their phases, who leads; one document without scripts.
 
-Everything that is shown is text, escaped; a policy forbids the browser to load or run anything else.
+All content is escaped text; a policy forbids the browser to load or run anything else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WARNS = phases_with(Traits.WARNING)
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """What the page shows."""
+    """The content of the page."""
 
     identity: str
     """Of this process."""

@@ -1,4 +1,4 @@
-"""Asks Kueue for a place for the jobs that MultiKueue runs, and looks at intervals whether Kueue has taken it back."""
+"""Creates Workloads for the jobs that MultiKueue runs, and checks at intervals whether Kueue has evicted them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpujob_operator.settings import Settings
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 30.0
-"""Between looks at the Workload of one job; nothing watches Workloads."""
+"""Between checks of the Workload of one job; nothing watches Workloads."""
 OVER_SECONDS = 600.0
 """The same once the job is over, or suspended."""
 MOST_LOOKS_PER_SECOND = 10.0
@@ -36,13 +36,13 @@ class Places:
         self._looks: dict[Key, tuple[_Seen, float]] = {}
 
     def forget(self, key: Key) -> None:
-        """This job is gone."""
+        """Drops a job that is gone."""
         self._looks.pop(key, None)
 
     async def ask(self, key: Key, observed: Observed) -> float | None:
-        """Makes, or takes away, the job's Workload; returns the seconds until the next look is wanted.
+        """Creates or deletes the job's Workload; returns the seconds until the next check.
 
-        None for a job of another controller than MultiKueue, for which nothing is done.
+        None: MultiKueue does not manage the job, or it has no queue, so nothing is done.
 
         Raises:
             ApiError: a read or a write failed.
@@ -53,7 +53,7 @@ class Places:
         seen = (observed.uid, observed.generation, is_over(observed))
         before, due = self._looks.get(key, (None, 0.0))
         if seen == before and now < due:
-            return due - now  # other news of the status that MultiKueue writes are no reason to look
+            return due - now  # other changes of the status that MultiKueue writes need no check
         seconds = await self._look(observed)
         self._looks[key] = (seen, now + seconds)
         return seconds
@@ -84,5 +84,5 @@ class Places:
         try:
             found = await self._storage.get_priority_class(name)
         except errors.Forbidden:
-            return None  # an operator of some namespaces reads nothing of the whole cluster
+            return None  # an operator for some namespaces may not read cluster-wide objects
         return None if found is None else int(found["value"])

@@ -1,4 +1,4 @@
-"""The one reconcile behind every trigger: look, decide, do, and say when to look again."""
+"""The reconcile that every trigger leads to: observe, decide, act, and schedule the next one."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 CONFLICT_SECONDS = 0.1
 """After a conflict: another client wrote a moment ago, so what is read now is new."""
 REFUSAL_SECONDS = 0.1
-"""After a refusal to create the JobSet for a new reason: the next pass writes it into the status."""
+"""After a refusal to create the JobSet for a new reason: the next reconcile writes it into the status."""
 LONGEST_REFUSED_SECONDS = 60.0
-"""Between attempts at what was refused: a right or a quota may have been granted, and a user waits."""
+"""Between attempts after a refusal: a right or a quota may have been granted, and a user waits."""
 LONGEST_UNAVAILABLE_SECONDS = 30.0
-"""Between attempts while the API server is away: soon after it is back, everything should be well."""
+"""Between attempts while the API server is unavailable: jobs are to be reconciled soon after it is back."""
 
 
 class Reconciler:
-    """Brings jobs from what they are to what they should be."""
+    """Brings jobs from their observed to their desired state."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Reconciler:
             gatherer: For reading.
             settings: What decisions depend on.
             jobs: Gets the facts of each job, for the metrics.
-            leads: Whether this process is the one to act; all jobs are due again when it becomes that.
+            leads: Whether this process is the leader; all jobs are due again when it becomes that.
         """
         self._leads = leads
         self._storage = storage
@@ -67,9 +67,9 @@ class Reconciler:
         self._to_read_anew: set[Key] = set()
 
     async def reconcile(self, key: Key) -> float | None:
-        """Makes one pass; returns the seconds until the next is wanted, None when events will tell.
+        """Reconciles a job once; returns the seconds until the next reconcile, None: watch events trigger it.
 
-        What the API server refuses or cannot answer is logged and tried again; only defects are raised.
+        Refusals and failures of the API server are logged and retried; only defects are raised.
         """
         if not self._leads():
             return None
@@ -89,7 +89,7 @@ class Reconciler:
             logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
         except errors.ApiError as error:
             if isinstance(error, errors.NotFound):
-                # It may be the job itself, whose deletion no watch has reported: kopf skips it where it lists again.
+                # The job itself may be deleted without a watch event: kopf skips deletions when it lists again.
                 self._to_read_anew.add(key)
             result, again = "refused", self._later(key, longest=LONGEST_REFUSED_SECONDS)
             logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)
@@ -123,11 +123,11 @@ class Reconciler:
         return decision.requeue_after_seconds
 
     async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision | None] | None:
-        """What is to be done, and what that was decided from; None when the job is gone.
+        """The observation, the observed JobSet and the decision; None: the job is gone.
 
         There is no decision for a job of another controller.
 
-        What cannot be undone is decided from a fresh read: the cache may be behind.
+        A decision that cannot be undone is made from a fresh read: the cache may be behind.
         """
         for fresh in (key in self._to_read_anew, True):
             seen = await self._gatherer.gather(key, fresh=fresh)
@@ -142,7 +142,7 @@ class Reconciler:
         return observed, jobset, decision
 
     def _note(self, key: Key, observed: Observed, decision: Decision, *, has_other_policy: bool) -> None:
-        """Keeps what was done, for the metrics and for the next look."""
+        """Records what was done, for the metrics and for the next reconcile."""
         if decision.step is not None:
             self._gatherer.note_step_done(key)
         if decision.step is Step.RESUME and observed.jobset is not None:

@@ -1,8 +1,8 @@
-"""Looks at every job from time to time although nothing was heard of it: the net under the watches.
+"""Reconciles every job at intervals, even without a watch event: a safety net for the watches.
 
-Timers of kopf (1.45) put a finalizer on each job, which then cannot be deleted while the operator is away. They start
-when a watch first reports an object and see what it reported last, so that they miss what the watch has missed
-(nolar/kopf:kopf/_core/engines/daemons.py).
+Timers of kopf (1.45) are not used. They put a finalizer on each job, which then cannot be deleted while the operator is
+down. They start when a watch first reports an object and use its last reported state, so that they miss what the watch
+has missed (nolar/kopf:kopf/_core/engines/daemons.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_RETRY_SECONDS = 30.0
 SPREAD_SECONDS_PER_JOB = 0.0015
-"""A pass without a change takes about 0.3 ms: what the watches tell meanwhile is not held up."""
+"""A reconcile without a change takes about 0.3 ms, so jobs with watch events in the meantime are not delayed."""
 _random = random.SystemRandom()
 
 
@@ -65,11 +65,11 @@ class Resync:
         self._wanted = asyncio.Event()
 
     def soon(self) -> None:
-        """Asks for the next round now."""
+        """Starts the next round now."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Goes on until cancelled: a round of all namespaces, and soon again those of it that could not be listed."""
+        """Resyncs until cancelled, in rounds of all namespaces; retries early those that could not be listed."""
         everything: tuple[str | None, ...] = self._settings.watch_namespaces or (None,)
         wanted, failures, round_ends = everything, 0, 0.0
         while True:
@@ -90,7 +90,7 @@ class Resync:
         """Lists these namespaces and asks for a reconcile of every job that is not over.
 
         Returns:
-            The namespaces that could not be listed; the others are not held up by them.
+            The namespaces that could not be listed; they do not delay the others.
         """
         failed = []
         for namespace in namespaces:
@@ -103,7 +103,7 @@ class Resync:
         return tuple(failed)
 
     async def _list(self, namespace: str | None) -> None:
-        """Reads page by page, and keeps what is needed of each object: whole ones would fill the memory."""
+        """Lists a namespace page by page, and keeps only the needed fields: whole objects would fill the memory."""
         jobs: list[Object] = []
         facts: dict[Key, JobFacts] = {}
         still_open: set[Key] = set()
@@ -120,7 +120,7 @@ class Resync:
         self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets, namespace)
         self._jobs.keep_only(facts, namespace)
         self._evidence.keep_only(still_open, namespace)
-        # One that is over matters as long as it has a JobSet, whose time to live is counted here.
+        # A job that is over matters as long as it has a JobSet, because the operator counts the JobSet's ttl.
         due = still_open | {key for key in map(_key, jobsets) if key in facts}
         spread = SPREAD_SECONDS_PER_JOB * len(due)
         for key in due:

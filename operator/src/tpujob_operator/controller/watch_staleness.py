@@ -1,6 +1,6 @@
-"""Whether the watches still tell what happens: what a list shows must have come through the watch, too, before long.
+"""Whether the watches still work: what a list shows must come through the watch, too, within a limited time.
 
-Nothing has to be written for it, unlike with a canary object, and a cluster in which nothing happens raises no alarm.
+Unlike with a canary object, nothing has to be written, and a cluster in which nothing happens raises no alarm.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class WatchStaleness:
         self._list_errors: dict[str | None, str] = {}
 
     def note_watched(self, resource: str, manifest: Mapping[str, Any]) -> None:
-        """This version came through a watch, or the deletion of it.
+        """Records that this version, or the deletion of it, came through a watch.
 
-        The newest counts, for a list of ours may tell an older one after it. What was deleted is kept until a list
-        lacks it: one that was begun before still has it.
+        The newest version counts, because a list of ours may report an older one later. A deleted object is kept until
+        a list lacks it: a list that was started before the deletion still has it.
         """
         ref = _ref(resource, manifest)
-        # Whatever comes after the list proves that the watch lives, also if it skipped the very version.
+        # Any event after the list proves that the watch works, even if it skipped the listed version.
         if self._missed.pop(ref, None) is not None:
             metrics.WATCH_MISSED.set(len(self._missed))
         self._watched[ref] = max(_version(manifest), self._watched.get(ref, 0))
 
     def note_listed(self, resource: str, manifests: Iterable[Mapping[str, Any]], namespace: str | None = None) -> None:
-        """This is all there is of a resource in a namespace, or in all of them, by a list made just now."""
+        """Records a complete list, made just now, of a resource in a namespace or in all of them."""
         now = self._clock()
         self._listed_at[namespace] = now
         self._list_errors.pop(namespace, None)
@@ -53,7 +53,7 @@ class WatchStaleness:
         for gone in [
             ref for ref in (*self._watched, *self._missed) if _is_in(ref, resource, namespace) and ref not in present
         ]:
-            # Its deletion may be on the way still; a deletion that was never shown does no harm, since lists tell too.
+            # Its deletion event may still come; if it never comes, no harm is done, because lists show it, too.
             self._watched.pop(gone, None)
             self._missed.pop(gone, None)
         metrics.WATCH_MISSED.set(len(self._missed))
@@ -64,7 +64,7 @@ class WatchStaleness:
         return self._clock() - min(self._missed.values()) if self._missed else 0.0
 
     def note_list_failed(self, namespace: str | None, error: str) -> None:
-        """A namespace, or all of them, could not be listed just now, and why."""
+        """Records why a namespace, or all of them, could not be listed just now."""
         self._list_errors[namespace] = error
 
     def seconds_since_list(self, namespace: str | None = None) -> float | None:
@@ -73,7 +73,7 @@ class WatchStaleness:
         return None if listed_at is None else self._clock() - listed_at
 
     def list_error(self, namespace: str | None = None) -> str | None:
-        """Why the last list failed; None when it did not."""
+        """Why the last list failed; None: it did not."""
         return self._list_errors.get(namespace)
 
 

@@ -17,31 +17,31 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.models.stored import read_status
 
 LAG_SECONDS = 1.0
-"""A list that shows what no watch has reported for this long is believed more than the watches."""
+"""If no watch has reported for this long what a list shows, the cache does not count as complete."""
 START_SECONDS = 30.0
-"""Longest wait at the start for watches that neither tell everything nor fail."""
+"""Longest wait at the start for watches that are neither complete nor failed."""
 LOOK_SECONDS = 0.1
-"""Between looks at whether they do."""
+"""Between checks whether they are."""
 
 
 class WatchesJobs(Protocol):
-    """What tells of the jobs: kopf in an operator, see `job_watch`."""
+    """The watch of jobs: kopf in an operator, see `job_watch`."""
 
     def is_live(self, namespace: str) -> bool:
         """Whether every job of a namespace is listed and watched."""
         ...
 
     async def run(self) -> None:
-        """Goes on until cancelled."""
+        """Watches until cancelled."""
         ...
 
     def join(self) -> None:
-        """Waits for what goes on in a thread of its own, after `run` was cancelled."""
+        """Waits for the watch of jobs, which may have its own thread, after `run` was cancelled."""
         ...
 
 
 class Watches:
-    """One of all jobs; and of JobSets and of pods one each for every namespace that is served, or for all of them."""
+    """One watch of all jobs; and one of JobSets and one of pods for each served namespace, or for all namespaces."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Watches:
         evidence: TerminationCache,
         staleness: WatchStaleness,
     ) -> None:
-        """Describes the watches; `run` opens them.
+        """Stores the parameters; `run` opens the watches.
 
         Args:
             storage: Lists and watches.
             settings: Which namespaces.
-            watch_jobs: Makes the watch of jobs, which tells a sink.
+            watch_jobs: Creates the watch of jobs, which calls a sink.
             cache: Gets all objects.
             evidence: Gets the jobs; the cache forwards the pods.
             staleness: Gets the reported versions of jobs and JobSets.
@@ -84,7 +84,7 @@ class Watches:
         self._of = {namespace: of(namespace) for namespace in settings.watch_namespaces or (None,)}
 
     async def run(self) -> None:
-        """Goes on until cancelled."""
+        """Watches until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._jobs.run())
             for watches in self._of.values():
@@ -92,14 +92,14 @@ class Watches:
                     tasks.create_task(watch.run())
 
     def join(self) -> None:
-        """Waits for what goes on in a thread of its own, after `run` was cancelled."""
+        """Waits for the watch of jobs, which may have its own thread, after `run` was cancelled."""
         self._jobs.join()
 
     async def wait_until_current(self) -> None:
-        """Returns when the watches of each namespace tell everything, or have failed, or have taken too long.
+        """Returns when the watches of each namespace are complete, or have failed, or have taken too long.
 
-        Passes made before that read several objects of each job from the API server, and with thousands of jobs they
-        hold up the very lists that make this needless.
+        Reconciles before that read several objects of each job from the API server, and with thousands of jobs they
+        delay the lists that make these reads unnecessary.
         """
         for _ in range(round(START_SECONDS / LOOK_SECONDS)):
             if all(self._is_settled(namespace) for namespace in self._of):

@@ -1,9 +1,9 @@
-"""Which job is looked at when: one at a time per job, many jobs at once.
+"""Schedules reconciles: one run at a time per job, many jobs at once.
 
-- Any number of requests for a job while it waits are one run: a run reads everything again, so it answers all of them.
+- All requests for a job while it waits are one run: a run reads everything again, so it answers all of them.
 - A request that arrives during a run makes another run after it; what the run did not see is not lost.
-- Groups of keys (namespaces) take turns, so that a burst of thousands in one does not hold up a job in another.
-- A run that fails is tried again after a growing, jittered delay; a request meanwhile comes sooner.
+- Groups of keys (namespaces) take turns, so that a burst of thousands in one does not delay a job in another.
+- A run that fails is tried again after a growing, jittered delay; a request in the meantime runs sooner.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 class WorkQueue[Key: Hashable]:
     """Runs a handler for keys as they become due.
 
-    The handler returns the seconds after which it wants to see the key again, or None. It belongs to one event loop:
-    other threads hand keys over with `loop.call_soon_threadsafe(queue.add, key)`.
+    The handler returns the seconds until its next call for the key, or None. The queue belongs to one event loop: other
+    threads add keys with `loop.call_soon_threadsafe(queue.add, key)`.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class WorkQueue[Key: Hashable]:
         workers: int = 8,
         group: Callable[[Key], Hashable] = lambda key: None,
     ) -> None:
-        """Describes the queue; `run` makes it work.
+        """Stores the parameters; `run` starts the queue.
 
         Args:
-            handle: Called for a key; what it raises counts as a failure of that key.
+            handle: Called for a key; an exception counts as a failure of that key.
             workers: Most keys handled at once.
             group: Of a key; groups with keys that are due take turns, within one the key that is due longest is next.
         """
@@ -49,7 +49,7 @@ class WorkQueue[Key: Hashable]:
         self._heap: list[tuple[float, int, Key]] = []
         self._order = 0
         self._ready: dict[Hashable, deque[tuple[float, Key]]] = {}
-        """What is due, by group; the group whose turn it is comes first."""
+        """The keys that are due, by group; the group whose turn it is comes first."""
         self._running: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
@@ -83,11 +83,11 @@ class WorkQueue[Key: Hashable]:
             self._changed.clear()
             while self._heap and self._heap[0][0] <= loop.time():
                 due, _, key = heapq.heappop(self._heap)
-                if self._due.get(key) == due:  # superseded, it would cost its group a turn
+                if self._due.get(key) == due:  # a superseded one would cost its group a turn
                     self._ready.setdefault(self._group(key), deque()).append((due, key))
             while self._ready:
                 due, key = self._take_turn()
-                # Superseded by an earlier request, or due again when its present run ends.
+                # Superseded by an earlier request, or due again when its current run ends.
                 if self._due.get(key) != due or key in self._running:
                     continue
                 del self._due[key]
@@ -113,7 +113,7 @@ class WorkQueue[Key: Hashable]:
             delay = await self._handle(key)
             self._failures.pop(key, None)
         except Exception:
-            # The handler has dealt with what it knows. This is a defect: say all, and keep the other keys going.
+            # The handler catches the errors that it expects. This is a defect: log it all, and handle the other keys.
             failures = self._failures.get(key, 0) + 1
             self._failures[key] = failures
             delay = backoff_seconds(failures)
@@ -122,7 +122,7 @@ class WorkQueue[Key: Hashable]:
             self._running.discard(key)
             self._workers.release()
         if key in self._due:
-            # Its place in the heap may have come up, and been passed over, during the run.
+            # Its entry in the heap may have been reached, and skipped, during the run.
             self._push(key, self._due[key])
         if delay is not None:
             self.add(key, delay)

@@ -36,7 +36,7 @@ class AttemptCause:
     cause: Cause
     message: str
     crashed: Ended | None = None
-    """The first failure, of a crash."""
+    """The first failure, if the cause is a crash."""
 
 
 def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
@@ -85,7 +85,7 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
 
 
 def fatal_end(observed: Observed) -> Ended | None:
-    """The first end after which a restart would not help, whichever pod Kubernetes looked at first; None: none."""
+    """The earliest end with an exit code after which a restart does not help; None: there is none."""
     fatal = (end for end in _all_ends(observed) if end.exit_code in FATAL)
     return min(fatal, key=lambda end: end.finished_at, default=None)
 

@@ -1,7 +1,7 @@
-"""What a pod without a node waits for, and whether waiting is enough: events about it, in plain words.
+"""What a pod without a node waits for, according to its Events, and whether a person has to act.
 
 Reasons and texts as in GoogleCloudPlatform/cluster-autoscaler:pkg/visibility/events/failed_scale_up_event_logger.go and
-the upstream autoscaler. A TPU node pool may take hours; only what a person has to mend is called an obstacle.
+the upstream autoscaler. A TPU node pool may take hours; only what a person has to fix counts as an obstacle.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NO_LEADER = "follower pod node selector"
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """What is waited for."""
+    """What a pod waits for."""
 
     reason: Reason
     detail: str
     """The original message."""
     needs_somebody: bool
-    """Whether nothing will come of waiting alone."""
+    """Whether waiting alone does not help: a person has to act."""
 
 
 FAILED = (
@@ -38,7 +38,7 @@ FAILED = (
     ("ip space exhausted", Reason.SCALE_UP_FAILED, True),
     ("service account was deleted", Reason.SCALE_UP_FAILED, True),
 )
-"""Texts of FailedScaleUp, the first that fits."""
+"""Texts in the messages of FailedScaleUp Events; the first match counts."""
 
 
 def awaited(scheduler_message: str, notices: Sequence[Notice]) -> Wait:
@@ -46,7 +46,7 @@ def awaited(scheduler_message: str, notices: Sequence[Notice]) -> Wait:
 
     Args:
         scheduler_message: Why the scheduler found no node.
-        notices: Events about the pod; the newest word of the autoscaler counts.
+        notices: Events about the pod; the newest one of the autoscaler counts.
     """
     for notice in sorted(notices, key=lambda n: n.last_seen, reverse=True):
         match notice.reason:

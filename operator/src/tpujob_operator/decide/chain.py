@@ -1,19 +1,19 @@
-"""From what was seen to what to do: pure, so that everything interesting about the operator can be tested as a table.
+"""Decides what to do about a job from an observation of it: pure functions, which can be tested as a table.
 
 Why there is exactly one JobSet, whatever is replayed, interrupted or late:
 
 1. The JobSet is created *suspended*, under a name that follows from the job's. A create that finds the name taken does
    nothing.
-2. Its uid is written into the job's status, with the resource version that was read. This is the commit; what follows
-   from it may be part of the same write, and is done after it.
+2. Its uid is written into the job's status, with the resource version that was read. This is the commit; its
+   consequences may be part of the same write, and are carried out after it.
 3. Only a JobSet whose uid is recorded is resumed, and once one is recorded no other is ever created.
 
-A crash between 1 and 2 leaves a JobSet that has not run and so cannot have finished or reached its ttl: it is there to
-be found. A create that comes late (a paused operator wakes up after the job has ended) makes a JobSet that is
+A crash between 1 and 2 leaves a JobSet that has not run and so cannot have finished or reached its ttl: the next
+reconcile finds it. A create that comes late (a paused operator wakes up after the job has ended) makes a JobSet that is
 never resumed; it is deleted. No finalizer is needed, and deletion of the job works while the operator is down.
 
-An edited spec makes another incarnation: the commit is a status that knows the new incarnation's number and no JobSet.
-From then on the old JobSet, which carries its own number, is one to be deleted, and the next is made as above.
+An edited spec starts another incarnation: the commit is a status with the new incarnation's number and no JobSet. From
+then on the old JobSet, which has its own number, is deleted, and the next one is created as above.
 """
 
 from __future__ import annotations
@@ -33,88 +33,88 @@ from tpujob_resource.messages.conditions import Reason, Type, condition, sentenc
 from tpujob_resource.models.status import TERMINAL, InPlaceAttempt, Phase, Status, Traits, phases_with
 
 CHAIN: tuple[Check, ...] = (
-    # The ways back to life, and so before what keeps a job that has ended as it is.
+    # These restart a job that has ended, so they come before the check that leaves it as it is.
     creation.edited,
     creation.retried,
-    # Before all else, so that nothing else revives it: the JobSet of a job that has ended is deleted by its ttl, and
+    # Before all others, so that nothing else restarts a job that has ended: its JobSet is deleted after its ttl, and
     # fields of its spec change in place.
     completion.already_terminal,
-    # Before anything is created. A job that has its JobSet is past this.
+    # Before anything is created. A job with a recorded JobSet is not checked again.
     creation.invalid_spec,
-    # Whose JobSet is it? Everything after these two may take the JobSet for ours, and for the recorded one if one is
+    # Whether the JobSet is ours. After this check and `unrecorded_jobset` it is, and it is the recorded one if one is
     # recorded.
     creation.name_conflict,
-    # Before what would record it.
+    # Before the check that would record it.
     creation.earlier_incarnation,
     creation.suspended_without_jobset,
     creation.unrecorded_jobset,
     # Before `not_created`: a recorded JobSet that is missing was deleted, and is not made again.
     creation.jobset_deleted,
     creation.not_created,
-    # Before all that lets it run.
+    # Before all checks that let it run.
     creation.not_recorded,
-    # The ends, before what asks about hosts: pods are deleted around the end, and that is no restart.
+    # The ends, before the checks of hosts: pods are deleted at the end, which is no restart.
     completion.succeeded,
     completion.failed,
-    # After `failed`: what JobSet has decided needs nothing done. A fatal code says more than a number of crashes,
-    # and so comes before `restart_limit_exceeded`.
+    # After `failed`: a JobSet that has failed needs no step. A fatal code explains more than a number of crashes, so it
+    # comes before `restart_limit_exceeded`.
     completion.fatal_exit_code,
     completion.restart_limit_exceeded,
     completion.unexplained_limit_exceeded,
     completion.deadline_exceeded,
-    # Before all that waits, or makes another incarnation.
+    # Before all checks that wait, or start another incarnation.
     running.namespace_deleted,
-    # Before the pause, which then holds for the JobSet of the next incarnation.
+    # Before the pause, which then applies to the JobSet of the next incarnation.
     node_avoidance.node_avoided,
-    # Before what would resume the JobSet.
+    # Before the checks that would resume the JobSet.
     running.service_taken,
     running.restart_paused,
-    # Before what asks about hosts: none is awaited while the JobSet is suspended.
+    # Before the checks of hosts: none is expected while the JobSet is suspended.
     slice_count.queued_smaller,
     running.suspended,
-    # All that follows may take the JobSet to be running.
+    # All checks below can rely on a JobSet that is not suspended.
     slice_count.grown,
-    # Before `shrunk`: machines that are only avoided are not missing.
+    # Before `shrunk`: machines that are only avoided do not count as missing.
     node_avoidance.avoidance_lifted,
     slice_count.shrunk,
-    # Before `restarting`: what a restart waits for says more than why there is one.
+    # Before `restarting`: what a restart waits for is more useful to know than its cause.
     running.waiting_for_capacity,
     running.restarting,
     running.starting,
     running.stalled,
-    # Answers always.
+    # Always returns a verdict.
     running.running,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A Kubernetes Event for the job: written when its phase, or the reason of it, changes."""
+    """A Kubernetes Event for the job, written when its phase or the reason for it changes."""
 
     warning: bool
     reason: str
     message: str
     key: str = ""
-    """Tells apart several of one reason."""
+    """Distinguishes several Events with the same reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do, in this order: write the status if it differs, then the step, then look again."""
+    """What to do, in this order: write the status if it differs, then the step, then reconcile again."""
 
     status: Status
-    """The whole status as it should be."""
+    """The desired status, complete."""
     patch: Mapping[str, Any]
-    """The merge patch that makes the recorded status this one; empty when they are equal."""
+    """The merge patch from the recorded status to the desired one; empty if they are equal."""
     step: Step | None = None
     manifest: Object | None = None
     network_policy: Object | None = None
-    """The NetworkPolicy to make before the step; with a uid, a merge patch of the one that was seen."""
+    """The NetworkPolicy to create before the step; with a uid, a merge patch of the observed one."""
     workers: int | None = None
-    """The number to give to the Job of independent workers; None leaves it as it is."""
+    """The new size of the Job of independent workers; None: no change."""
     note: Note | None = None
     in_place_notes: tuple[Note, ...] = ()
-    """One for each restart in the same pods that is counted now."""
+    """One for each newly counted restart in the same pods."""
     requeue_after_seconds: float | None = None
 
 
@@ -125,7 +125,7 @@ WARNING_PHASES = phases_with(Traits.WARNING)
 
 
 def decide(observed: Observed, settings: Settings) -> Decision:
-    """What follows from what was seen."""
+    """The decision that follows from an observation."""
     verdict = judge(observed, settings)
     status = status_after.written(observed, verdict, settings)
     return Decision(
@@ -142,10 +142,10 @@ def decide(observed: Observed, settings: Settings) -> Decision:
 
 
 def judge(observed: Observed, settings: Settings) -> Verdict:
-    """Where the job is and what follows.
+    """The verdict on a job.
 
-    A JobSet is recorded in the write that says what comes after: the status is written before the step, so what is not
-    recorded is not resumed.
+    A JobSet is recorded in the same write as the verdict that follows from it: the status is written before the step,
+    so a JobSet that is not recorded is not resumed.
     """
     verdict = _first(observed, settings)
     if not verdict.status_update.jobset_uid:
@@ -163,7 +163,7 @@ def judge(observed: Observed, settings: Settings) -> Verdict:
 
 
 def _first(observed: Observed, settings: Settings) -> Verdict:
-    """The first verdict of the chain that has something to say."""
+    """The verdict of the first check in the chain that returns one."""
     for check in CHAIN:
         verdict = check(observed, settings)
         if verdict is not None:
@@ -177,7 +177,7 @@ def _workers(observed: Observed, verdict: Verdict, settings: Settings) -> int | 
 
 
 def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) -> Object | None:
-    """The NetworkPolicy that is missing or not what it should be; it is made before anything can run."""
+    """The NetworkPolicy to create or patch, before anything can run; None: nothing is to be done."""
     found = observed.network_policy
     if found is None or verdict.condition_update.phase in NEEDS_NO_POLICY or verdict.status_update.new_incarnation:
         return None
@@ -188,14 +188,14 @@ def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) ->
     if found.spec is None:
         return wanted
     if observed.uid not in found.owner_uids or found.spec == wanted["spec"]:
-        return None  # a foreign one is a condition, and never written to
+        return None  # a foreign one is reported in a condition, and never changed
     unwanted = dict.fromkeys(found.spec.keys() - wanted["spec"].keys())
     precondition = {"uid": found.uid, "resourceVersion": found.resource_version}
     return {"metadata": {**wanted["metadata"], **precondition}, "spec": {**unwanted, **wanted["spec"]}}
 
 
 def _requeue_after_seconds(observed: Observed, verdict: Verdict) -> float | None:
-    """When to look again, at the latest when the job's deadline is over."""
+    """Seconds until the next reconcile, at the latest at the job's deadline."""
     due = completion.deadline(observed)
     if due is None or verdict.condition_update.phase in TERMINAL:
         return verdict.requeue_after_seconds
@@ -215,7 +215,7 @@ def _note(observed: Observed, verdict: Verdict) -> Note | None:
     """The Event for a change of phase or of its reason."""
     condition_update = verdict.condition_update
     if condition_update.reason in (Reason.ENDED, Reason.CREATING):
-        return None  # over, or moments from what is worth telling
+        return None  # over, or about to get a reason that is worth an Event
     before = condition(observed.status, Type.RUNNING)
     is_same_reason = before is not None and before.reason == condition_update.reason
     if condition_update.phase == observed.status.phase and (

@@ -1,6 +1,6 @@
 """Verdicts on the ends of a job whose JobSet is recorded; `chain.CHAIN` puts them in order.
 
-Each is a small function of what was seen: a verdict, or None for "not for me to say".
+Each function returns the verdict on an observation; None: it does not apply.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ IN_PLACE = "Beside these, {} attempts ended in the same pods; status.inPlaceAtte
 
 
 def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
-    """A job that has ended stays as it is, whatever becomes of its JobSet or spec; its time to live is counted here.
+    """A job that has ended keeps its phase, whatever happens to its JobSet or spec; its ttl is counted here.
 
-    JobSet could count it too, but then a JobSet might go before its end was written down.
+    JobSet could count it too, but might then delete a JobSet before its end is recorded.
     """
     phase = observed.status.phase
     if phase is None or phase not in TERMINAL:
@@ -46,7 +46,7 @@ def succeeded(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def failed(observed: Observed, _: Settings) -> Verdict | None:
-    """The JobSet failed for good; the first failure says why, if anybody saw it."""
+    """The JobSet failed for good; the first failure is the reason, if one was observed."""
     jobset = observed.jobset
     if jobset is None or jobset.outcome != "Failed":
         return None
@@ -63,20 +63,20 @@ def failed(observed: Observed, _: Settings) -> Verdict | None:
 def fatal_exit_code(observed: Observed, _: Settings) -> Verdict | None:
     """A host ended with a code after which no restart would help.
 
-    JobSet judges by the Job that it sees fail first, so it may have restarted all the same; and where it has not, it
-    would give each slice a grace period of its own, one after the other.
+    JobSet's policy applies to the Job that it sees fail first, so it may have restarted despite the code; if it has
+    not, it would give the slices their grace periods one after the other.
     """
     jobset = observed.jobset
     if jobset is None or jobset.suspended or attempt_cause.fatal_end(observed) is None:
         return None
     failure = first_failure(observed)
-    assert failure is not None  # there is an end that it shows
+    assert failure is not None  # the fatal end is one
     message = _who_failed(failure, remedies.after_exit(failure.exit_code))
     return _failed(Reason.HOST_FAILED, message, _end_jobset(observed))
 
 
 def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
-    """It crashed once more than is put up with, and nothing was committed in between."""
+    """The job crashed more often than `restarts.crashes` allows, without a committed step in between."""
     count, limit = restart_accounting.crashes(observed), observed.spec.restarts.crashes
     if count <= limit:
         return None
@@ -91,7 +91,7 @@ def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def unexplained_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
-    """It was restarted too often without progress, for unknown causes."""
+    """The job was restarted too often without progress, for unknown causes."""
     count = restart_accounting.unexplained_in_a_row(observed)
     if count <= restart_accounting.MOST_UNEXPLAINED:
         return None
@@ -101,11 +101,11 @@ def unexplained_limit_exceeded(observed: Observed, _: Settings) -> Verdict | Non
 
 
 def deadline_exceeded(observed: Observed, settings: Settings) -> Verdict | None:
-    """`activeDeadlineSeconds` is over: its pods get their grace to save, then the job has failed."""
+    """`activeDeadlineSeconds` is over: the pods get their grace period to save, then the job fails."""
     due = deadline(observed)
     if due is None or observed.now < due:
         return None
-    assert observed.jobset is not None  # the chain has dealt with that
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     reason = Reason.DEADLINE_EXCEEDED
     limit = observed.spec.active_deadline_seconds
     message = sentence(reason, limit=limit, since=format_time(due))
@@ -118,20 +118,20 @@ def deadline_exceeded(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def deadline(observed: Observed) -> datetime | None:
-    """When the job is ended, counted from its first start; None without a limit or a start."""
+    """When the job is ended, counted from its first start; None: it has no limit, or has not started."""
     seconds, started = observed.spec.active_deadline_seconds, observed.status.start_time
     return None if seconds is None or started is None else started + timedelta(seconds=seconds)
 
 
 def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
-    """Whether the JobSet of a job that has ended is to go, and when to ask again."""
+    """The step that stops or deletes the JobSet of an ended job, and the seconds until the next reconcile."""
     jobset = observed.jobset
     if jobset is None or jobset.owner_uid != observed.uid or jobset.being_deleted:
         return None, None
     if jobset.uid != observed.status.job_set_uid:
         return Step.DELETE, None  # made by a late create; it never ran
     if jobset.outcome is None and not jobset.suspended:
-        return _end_jobset(observed), BACKSTOP_SECONDS  # it was to end when this was decided, and a crash came between
+        return _end_jobset(observed), BACKSTOP_SECONDS  # the operator crashed between the decision and this step
     ttl, ended_at = observed.spec.ttl_seconds_after_finished, observed.status.completion_time
     if ttl is None or ended_at is None:
         return None, None
@@ -140,7 +140,7 @@ def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
 
 
 def _end_jobset(observed: Observed) -> Step:
-    """How a JobSet that would go on is stopped. Kueue would resume a suspended one that it has admitted."""
+    """The step that stops an unfinished JobSet. Kueue would resume a suspended one that it has admitted."""
     return Step.DELETE if observed.spec.queue else Step.SUSPEND
 
 

@@ -1,6 +1,6 @@
-"""Verdicts on the way to the one JobSet of a job; `chain.CHAIN` puts them in order and says why.
+"""Verdicts on the creation of a job's only JobSet; `chain.CHAIN` puts them in order and says why.
 
-Each is a small function of what was seen: a verdict, or None for "not for me to say".
+Each function returns the verdict on an observation; None: it does not apply.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
 from tpujob_resource.rules.warnings import job_warnings
 
 INSTALLED_SECONDS = 30.0
-"""Until another look whether JobSet is installed."""
+"""Until the next check whether JobSet is installed."""
 
 
 def edited(observed: Observed, _: Settings) -> Verdict | None:
     """The spec of a suspended or failed job was edited: the explicit way to run it again.
 
-    A new release may compute another hash of the same spec, and must not revive anything: hence the generation, too.
+    A new release may compute another hash of the same spec, and must not restart a job: so the generation counts, too.
     """
     status = observed.status
     if status.phase not in (Phase.SUSPENDED, Phase.FAILED):
@@ -40,7 +40,7 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
         if spec_hash(observed.job) == status.spec_hash:
             return None
     except InvalidJob:
-        # The next look, at what is a new incarnation by then, says what is wrong with it.
+        # The next reconcile, of the new incarnation, reports what is wrong with the spec.
         pass
     message = sentence(Reason.EDITED, incarnation=observed.status.current_incarnation + 1)
     return _restarted(Reason.EDITED, message)
@@ -64,7 +64,7 @@ def _restarted(reason: Reason, message: str) -> Verdict:
 
 
 def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
-    """A spec that cannot become a JobSet. One that already did is not judged again: it runs as it was made."""
+    """A spec that cannot become a JobSet. One that already did is not checked again: it runs as it was made."""
     if observed.status.job_set_uid:
         return None
     try:
@@ -73,7 +73,7 @@ def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
     except InvalidJob:
         pass
     try:
-        load_job(without_status(observed.manifest), settings)  # names what breaks rules and limits together
+        load_job(without_status(observed.manifest), settings)  # reports violations of rules and limits together
     except InvalidJob as error:
         message = sentence(Reason.REJECTED, problems="\n".join(error.problems))
         return Verdict(condition_update=Statement(Phase.INVALID, Reason.REJECTED, message, is_valid=False))
@@ -85,15 +85,15 @@ def name_conflict(observed: Observed, _: Settings) -> Verdict | None:
     jobset = observed.jobset
     if jobset is None or jobset.owner_uid == observed.uid or observed.status.job_set_uid:
         return None
-    # The garbage collector deletes what belonged to a deleted job of this name; a JobSet without an owner is a
-    # person's.
+    # The garbage collector deletes what belonged to a deleted job of this name; a JobSet without an owner was created
+    # by a person.
     reason = Reason.LEFTOVER if jobset.owner_uid or jobset.being_deleted else Reason.NAME_TAKEN
     message = sentence(reason, name=jobset.name)
     return Verdict(condition_update=Statement(Phase.QUEUED, reason, message), requeue_after_seconds=POLL_SECONDS)
 
 
 def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | None:
-    """Our JobSet of an earlier incarnation; it goes, with its pods, before the next one is made."""
+    """Our JobSet of an earlier incarnation; it is deleted, with its pods, before the next one is created."""
     jobset = observed.jobset
     if jobset is None or observed.status.job_set_uid:
         return None
@@ -111,7 +111,7 @@ def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | Non
 
 
 def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict | None:
-    """A suspended job of a queue: it has no JobSet, which the queue would start whenever it has room."""
+    """A suspended job with a queue: it has no JobSet, because Kueue would start one whenever it has room."""
     if observed.status.job_set_uid or not is_suspended_without_jobset(observed):
         return None
     if observed.jobset is not None:
@@ -123,7 +123,7 @@ def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict 
 
 
 def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
-    """A JobSet of ours that status does not know, while it knows another: made by a late create, and it never ran."""
+    """Another JobSet than the recorded one: if it is ours, a late create made it, and it never ran."""
     recorded = observed.status.job_set_uid
     if not recorded or observed.jobset is None or observed.jobset.uid == recorded:
         return None
@@ -132,7 +132,7 @@ def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def jobset_deleted(observed: Observed, _: Settings) -> Verdict | None:
-    """The recorded JobSet is gone or going, and had not finished as far as anybody saw."""
+    """The recorded JobSet is gone or being deleted, and was not observed to finish."""
     if not observed.status.job_set_uid:
         return None
     jobset = observed.jobset
@@ -147,7 +147,7 @@ def _deleted_by_somebody(observed: Observed) -> Statement:
 
 
 def not_created(observed: Observed, settings: Settings) -> Verdict | None:
-    """Nothing is there and nothing was ever recorded: create the JobSet, suspended."""
+    """There is no JobSet, and none is recorded: it is created, suspended."""
     if observed.jobset is not None:
         return None
     if not observed.serves_jobsets:
@@ -157,12 +157,12 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
     manifest = build_jobset(
         job, settings, incarnation=observed.status.current_incarnation, avoided=keeps_off, slices=observed.status.slices
     )
-    # Inert until recorded, and there until its end is: see `decide` and `already_terminal`.
+    # Suspended until it is recorded, and kept until its end is: see `chain` and `already_terminal`.
     spec = {key: value for key, value in manifest["spec"].items() if key != "ttlSecondsAfterFinished"}
     manifest = {**manifest, "spec": {**spec, "suspend": True}}
     reason, message, blocked = Reason.CREATING, sentence(Reason.CREATING), None
     if observed.jobset_refusal:
-        # Tried again all the same: a quota may have grown, JobSet may have been installed.
+        # Tried again anyway: a quota may have grown, JobSet may have been installed.
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
         blocked = (reason, message)
     return Verdict(
@@ -183,10 +183,10 @@ def _without_jobsets() -> Verdict:
 
 
 def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
-    """Our JobSet exists and status does not say so yet: record it. Only then may it run.
+    """Our JobSet exists and is not recorded yet: it is recorded, and may run only after that.
 
     One that was made from another spec is replaced: the spec was edited between the operator's last read and the
-    creation, and an edit that the API server has accepted counts. Nothing is lost, since it has not run.
+    creation, and an edit that the API server has accepted counts. Nothing is lost, because it has not run.
     """
     if observed.status.job_set_uid or observed.jobset is None:
         return None
@@ -200,7 +200,7 @@ def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def as_recorded(observed: Observed) -> Observed:
-    """The same after its JobSet has been recorded: what follows goes into the same write."""
+    """The observation with its JobSet recorded, for the verdict that goes into the same write."""
     jobset = observed.jobset
     assert jobset is not None  # it is the one that is recorded
     recorded = {"job_set": jobset.name, "job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
@@ -209,7 +209,7 @@ def as_recorded(observed: Observed) -> Observed:
 
 
 def _made_from(job: TpuTrainingJob, *, jobset_uid: bool = False) -> Record:
-    """What is recorded of the spec that a JobSet is made from."""
+    """The record of the spec that a JobSet is made from."""
     code = job.spec.code
     warnings = job_warnings(job, is_for_cluster=True) if jobset_uid else ()
     return Record(

@@ -1,8 +1,8 @@
-"""What was taken away in an attempt, kept in status as evidence.
+"""The first disruption of an attempt, by the loss of a pod or node, kept in status as evidence.
 
 A pod that was evicted is readable for seconds, and an operator may be replaced before the attempt can be judged: its
-successor would see only the crashes that followed. So the first disruption of the newest attempt is written down as
-soon as it is seen, and read back as evidence beside what is seen then.
+successor would see only the crashes that followed. So the first disruption of the newest attempt is recorded as soon as
+it is observed, and read back as evidence in addition to later observations.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tpujob_resource.models.times import EARLIEST
 
 
 def disruption_to_record(observed: Observed) -> Disruption | None:
-    """The disruption to keep: of the newest attempt that has one, a node that is not well before a pod that was asked.
+    """The disruption to record: of the newest attempt that has one, a lost node before a pod that was asked to stop.
 
-    None when there is none, or when the job rests: pods that stop because of that are no disruption.
+    None: there is none, or the JobSet is missing or suspended: pods that stop because of that are no disruption.
     """
     recorded = observed.status.disruption
     if observed.jobset is None or observed.jobset.suspended:
@@ -32,12 +32,12 @@ def disruption_to_record(observed: Observed) -> Disruption | None:
     ]
     if recorded is not None:
         found.append(recorded)
-    # Of equal ones the recorded one stays: it comes last in the list, and first by this.
+    # Of equal ones the recorded one stays: it is last in the list, and first in the reversed one.
     return min(reversed(found), key=_order, default=None)
 
 
 def _has_gone_on(observed: Observed) -> bool:
-    """Whether all went on in place after the recorded disruption, with another pod."""
+    """Whether all programs restarted in place after the recorded disruption, with another pod."""
     record = observed.status.disruption
     if record is None or not record.trouble:
         return has_gone_on(observed, recorded_disruption(observed))
@@ -45,7 +45,7 @@ def _has_gone_on(observed: Observed) -> bool:
 
 
 def recorded_disruption(observed: Observed) -> Ended | None:
-    """The pod that was taken away first, as far as status knows it."""
+    """The recorded end of the pod that was lost first; None: there is none."""
     record = observed.status.disruption
     if record is None or record.exit_code is None:
         return None
@@ -65,7 +65,7 @@ def recorded_disruption(observed: Observed) -> Ended | None:
 
 
 def recorded_lost_node(observed: Observed) -> LostNode | None:
-    """The node that was not well, as far as status knows it."""
+    """The recorded lost node; None: there is none."""
     record = observed.status.disruption
     if record is None or not record.trouble:
         return None
@@ -75,14 +75,15 @@ def recorded_lost_node(observed: Observed) -> LostNode | None:
 def may_follow_the_restart(observed: Observed, pod: Ended | Leaving) -> bool:
     """Whether a pod may have been deleted because its JobSet restarts, and not the other way round.
 
-    So it is where the restart was counted before the deletion was seen, unless every pod of the attempt is known to
-    have been asked to stop: then one of these deletions came first. A mark of Kubernetes' own is no such deletion.
+    This is possible if the restart was counted before the deletion was observed, unless every pod of the attempt is
+    known to have been asked to stop: then one of these deletions came first. It is not possible for a disruption that
+    Kubernetes itself marks.
     """
     jobset, record = observed.jobset, observed.status.disruption
     if jobset is None or pod.is_disrupted or pod.attempt >= jobset.restarts:
         return False
     if record is not None and (record.attempt, record.pod) == (pod.attempt, pod.pod):
-        return False  # seen in time, by this process or by the one before it
+        return False  # observed in time, by this process or its predecessor
     if pod.asked_version is None or jobset.restarts_version is None or pod.asked_version < jobset.restarts_version:
         return False
     asked: list[Ended | Leaving] = [*observed.ended, *observed.leaving]

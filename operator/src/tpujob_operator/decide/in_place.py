@@ -5,7 +5,7 @@ of pods is identified by the name of process 0's first pod, which Kubernetes gav
 a new set adds to the total, an account of pods that are gone is not counted twice, and the account of a replacement
 continues that of the pod before it. Each launcher has the whole account, since process 0's pod may be gone.
 
-The launchers that wait for the replacement of a lost pod report the loss as a disruption, since they do not know its
+The launchers that wait for the replacement of a lost pod report the loss as a disruption, because they do not know its
 cause. The operator does: if the pod was not asked to stop, it is a crash.
 
 These restarts do not count against `restarts.crashes`: their budget is `spec.inPlaceRestarts`. When that is used up the
@@ -53,7 +53,7 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
 
     Args:
         status: With all restarts of the JobSet that were observed.
-        observed: The accounts among the rest.
+        observed: Has the accounts.
         phase: Of the job, after this observation.
     """
     jobset = observed.jobset
@@ -208,7 +208,7 @@ def _note_lead(pods: list[InPlacePod], lead: Host | None) -> None:
 
 def _additions(entry: InPlacePod, account: InPlaceAccount, most: int) -> Counter[Cause]:
     """What an account adds to an entry, within the limit."""
-    # Nor beyond the account's own total: the cause of a lost pod may be known at one look, and not at the next.
+    # Nor beyond the account's own total: the cause of a lost pod may be known at one reconcile, and not at the next.
     room = min(most, account.total) - _total(entry)
     found: Counter[Cause] = Counter()
     for cause, name in FIELD_OF_CAUSE.items():

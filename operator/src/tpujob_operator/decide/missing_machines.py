@@ -13,14 +13,14 @@ MESSAGE_LENGTH = 1024
 
 
 def missing_to_record(observed: Observed) -> Unschedulable | None:
-    """The hosts without a machine to keep: of the newest attempt that has some.
+    """The hosts without a machine to record, of the newest attempt that has some.
 
-    None once all its hosts have machines: what happens to them then is not for want of these.
+    None: there are none, or all hosts have got machines, so that missing ones do not explain what happens next.
     """
     jobset, recorded = observed.jobset, observed.status.unschedulable
     if jobset is None or jobset.suspended or jobset.uid != observed.status.job_set_uid:
         return recorded
-    # Pods of an attempt that JobSet is not seen to count yet: the one before is still to be judged.
+    # Not the pods of an attempt that JobSet does not count yet: the one before is still to be judged.
     hosts = [host for host in observed.hosts if host.attempt == jobset.restarts]
     missing = sorted((host for host in hosts if host.unschedulable is not None), key=_place)
     if missing:
@@ -31,7 +31,7 @@ def missing_to_record(observed: Observed) -> Unschedulable | None:
 
 
 def recorded_missing(observed: Observed, attempt: int) -> Unschedulable | None:
-    """The hosts that an attempt lacked to its end, as far as status knows."""
+    """The recorded hosts without a machine of an attempt; None: there are none."""
     recorded = observed.status.unschedulable
     return recorded if recorded is not None and recorded.attempt == attempt else None
 
@@ -42,7 +42,7 @@ def _record(observed: Observed, missing: list[Host]) -> Unschedulable:
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     hosts = f"slice {first.slice_index} host {first.host_index} (pod {first.pod}){more}"
     if before is not None and before.hosts == hosts:
-        return before  # the scheduler's words change with every node, and each change would be a write
+        return before  # the scheduler's message changes with every node, and each change would be a write
     return Unschedulable(
         attempt=first.attempt,
         hosts=hosts,

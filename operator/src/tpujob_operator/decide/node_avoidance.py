@@ -21,16 +21,16 @@ from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import NodeFailures, Phase
 
 LIFTED_AFTER_SECONDS = 60.0
-"""Without a machine elsewhere. An autoscaler answers within it, and while it makes a machine, the job waits for that.
+"""Wait for a machine elsewhere. An autoscaler responds within it; while it adds a machine, the job waits longer.
 
-Longer would cost more than it gives: a program that crashes by itself looks the same, and where there is no other
-machine each second of it is lost.
+A longer wait costs more than it gains: a program that crashes by itself looks the same, and if there is no other
+machine, the whole wait is lost.
 """
 
 
 def node_avoided(observed: Observed, _: Settings) -> Verdict | None:
-    """A node on which the job has crashed too often, while another attempt is about to start."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    """The job has crashed too often on a node, and another attempt is about to start."""
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     before = observed.status.node_failures or []
     if observed.spec.suspend or not is_between_attempts(observed, observed.jobset):
         return None
@@ -51,7 +51,7 @@ def node_avoided(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def avoidance_lifted(observed: Observed, settings: Settings) -> Verdict | None:
-    """The job has waited for long, and no machine outside of what it avoids has come."""
+    """The job has waited too long for a machine outside of those that it avoids."""
     status = observed.status
     entries = status.node_failures or []
     if not avoided(entries) or status.phase is not Phase.WAITING_FOR_CAPACITY or status.phase_time is None:

@@ -1,8 +1,8 @@
-"""How often a job crashed on each node: what keeps its pods off a node is decided from this.
+"""Counts how often a job crashed on each node, to choose the nodes that its pods avoid.
 
-Only the first failure of an attempt counts, and only a crash: a node that was preempted or repaired says nothing
-against itself, and often comes back under its old name. Checkpoints in between excuse nothing, since a machine that
-fails every few hours is the one to avoid.
+Only the first failure of an attempt counts, and only a crash: a preemption or repair is no evidence against a node,
+which often comes back under its old name. Checkpoints in between do not reset the count, because a machine that fails
+every few hours is the one to avoid.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tpujob_resource.jobset.scheduling import Avoided
 from tpujob_resource.models.status import NodeFailures, Status
 
 MOST_NODES = 16
-"""Nodes that are kept in status; those with the fewest failures go first."""
+"""Nodes that are kept in status; those with the fewest failures are dropped first."""
 MOST_AVOIDED = 3
-"""Machines, or node pools, that a job avoids at most: a program that crashes wherever it runs must not be driven
-through the whole cluster. With the default `restarts.crashes` a job that makes no progress reaches one."""
+"""Most machines, or node pools, that a job avoids: a program that crashes anywhere must not move through the whole
+cluster. With the default `restarts.crashes` a job that makes no progress reaches one."""
 
 
 def with_crashes(status: Status, crashes: Iterable[Ended], now: datetime) -> list[NodeFailures] | None:
-    """The nodes of a status after these first failures of attempts; None when none of them has a node."""
+    """The nodes of a status after these first failures of attempts; None: none of them has a node."""
     by_name = {entry.node: entry for entry in status.node_failures or ()}
     on_nodes = [(crash, crash.node) for crash in crashes if crash.node]
     for crash, node in on_nodes:
@@ -31,7 +31,7 @@ def with_crashes(status: Status, crashes: Iterable[Ended], now: datetime) -> lis
         by_name[node] = before.model_copy(update=news)
     if not on_nodes:
         return None
-    # The newest are last; of equal ones they stay.
+    # The newest are last, and win ties.
     newest_first = list(by_name.values())[::-1]
     kept = sorted(newest_first, key=_importance)[:MOST_NODES]
     return [entry for entry in by_name.values() if entry in kept]

@@ -1,8 +1,8 @@
-"""What becomes of the Workloads of a job that MultiKueue runs: the one thing that this operator makes for it.
+"""What to do about the Workloads of a job that MultiKueue runs: the only objects that this operator creates for it.
 
-A Workload that Kueue evicts keeps its quota until the kind's controller gives it back
+A Workload that Kueue evicts keeps its quota until the controller of the job's kind releases it
 (kubernetes-sigs/kueue:pkg/controller/jobframework/reconciler.go, "handle eviction"). Here it is deleted instead, and
-another one made, which queues again; with it MultiKueue deletes both copies, of the job and of the Workload.
+another one is created, which queues again; with it MultiKueue deletes both copies, of the job and of the Workload.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from tpujob_resource.rules.load import load_job, without_status
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceStep:
-    """What to do; nothing while the Workload waits, has its place, or has ended."""
+    """What to do; nothing while the Workload waits, is admitted, or has ended."""
 
     create: Object | None = None
     delete: tuple[Object, ...] = ()
     pause_seconds: float = 0.0
-    """After the deletion, until another one is made: pods in the other cluster, which cannot be seen from here, save
+    """From the deletion until another one is created: pods in the other cluster, which this operator cannot see, save
     their last checkpoint."""
     problems: tuple[str, ...] = ()
-    """Of a spec that cannot become a JobSet: it asks for no place."""
+    """Of a spec that cannot become a JobSet: no Workload is created."""
 
 
 def place_step(
     observed: Observed, workloads: Sequence[Object], settings: Settings, *, priority: int | None = None
 ) -> PlaceStep:
-    """What follows for a job that MultiKueue runs.
+    """The next step for a job that MultiKueue runs.
 
     Args:
         observed: The job.
         workloads: All that were made for it.
         settings: Of this installation.
-        priority: Value of its PriorityClass; None where it has none.
+        priority: Value of its PriorityClass; None: it has none.
     """
     there = [each for each in workloads if not _is_true(each, "Finished")]
     pause = float(grace_seconds(observed.spec, settings))
@@ -64,17 +64,17 @@ def place_step(
 
 
 def is_over(observed: Observed) -> bool:
-    """Whether its last try has ended, by the status that MultiKueue has copied.
+    """Whether the job's last retry has ended, according to the status that MultiKueue has copied.
 
-    The worker's operator may have deleted the JobSet of a job that failed, and with it the Workload there: MultiKueue
-    takes that for a lost worker, and would have the job run again.
+    The operator in the worker cluster may have deleted the JobSet of a failed job, and with it the Workload there:
+    MultiKueue takes that for a lost worker cluster, and would run the job again.
     """
     status = observed.status
     return status.phase in TERMINAL and observed.spec.retry <= (status.retry or 0)
 
 
 def _is_displaced(workload: Mapping[str, Any]) -> bool:
-    """Whether Kueue took its place back; one that was deactivated stays, until whoever did that activates it."""
+    """Whether Kueue evicted it after admission; a deactivated Workload does not count, until it is activated again."""
     is_active = workload["spec"].get("active") is not False and "deletionTimestamp" not in workload["metadata"]
     return is_active and _is_true(workload, "Evicted") and _is_true(workload, "QuotaReserved")
 

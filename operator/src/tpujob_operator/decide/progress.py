@@ -1,4 +1,4 @@
-"""What status says of progress: the figures that process 0 reports, and when they are written."""
+"""The progress in status: the figures that process 0 reports, and when they are written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ type Fields = dict[str, Any]
 """Fields of a status by their names in `Status`, for `model_copy`."""
 
 ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
-"""Not worth a write of their own: a job that compiles, or stands still, would be written every few seconds."""
+"""Fields that are not written alone: the status of a job that compiles, or hangs, would change every few seconds."""
 
 PROGRESS = ALWAYS_MOVING | {
     "step",
@@ -34,12 +34,12 @@ PROGRESS = ALWAYS_MOVING | {
     "units",
     "stragglerMessage",
 }
-"""Written at intervals: each write costs the API server and everybody who watches."""
+"""Fields that are written at intervals: each write costs the API server and all watchers."""
 
 OF_THE_ATTEMPT = ("straggler_message", "preflight_message", "in_place_restarts", "in_place_cause")
 
 FIGURES = ("loss", "tokens_per_second", "data_wait_fraction")
-"""Of the steps that the present attempt makes."""
+"""Figures of the current attempt's steps."""
 
 
 def is_due(observed: Observed, settings: Settings) -> bool:
@@ -52,25 +52,25 @@ def is_due(observed: Observed, settings: Settings) -> bool:
 
 
 def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
-    """Fields of the status that the report fills, those that it ends included.
+    """Fields of the status that the report sets or clears.
 
     Args:
-        status: With all restarts that were seen.
-        observed: What was seen.
-        verdict: What follows.
+        status: With all observed restarts.
+        observed: The observation, with the report.
+        verdict: On the observation.
     """
     ended = at_next_attempt(status) if are_processes_gone(status, observed, verdict) else {}
     fields = {**ended, **_known(status.model_copy(update=ended), observed, verdict)}
     if verdict.condition_update.phase not in RUNNING_PHASES:
-        # Only of the processes that run.
+        # These fields are only about running processes.
         return {**fields, **dict.fromkeys(OF_THE_ATTEMPT)}
     return {**fields, **_of_hosts(observed)}
 
 
 def are_processes_gone(status: Status, observed: Observed, verdict: Verdict) -> bool:
-    """Whether the processes that status tells of are gone, and others go on.
+    """Whether the processes that status describes are gone, and others continue.
 
-    So it is once `status` counts their restart, and when the job rests or is resumed.
+    They are once `status` counts their restart, and when the job is suspended without pods, or resumed.
     """
     new, jobset = recorded_between(observed.status, status), observed.jobset
     was_restarted = new.total() > new[Cause.SUSPENSION]
@@ -81,16 +81,16 @@ def are_processes_gone(status: Status, observed: Observed, verdict: Verdict) -> 
 
 def at_next_attempt(status: Status) -> Fields:
     """The figures before the next attempt reports: it starts at the last checkpoint."""
-    # Units that are done are done for good; and a program that tells of no steps does not start to.
+    # Finished units stay finished; and a program that reports no steps does not go back to one.
     goes_back = status.units is None and status.step is not None
     step = status.last_checkpoint_step if goes_back else status.step
     return {"step": step, **dict.fromkeys(FIGURES), "step_time": None}
 
 
 def reported_step(status: Status, progress: Progress) -> int | None:
-    """The step that a report tells of; None where it tells of none.
+    """The step in a report; None: it has none.
 
-    A process says 0 until it has restored a checkpoint, also where it ends before: the step that is known stays.
+    A process reports 0 until it has restored a checkpoint, even if it ends before that: the known step stays.
     """
     has_restored_none = progress.step == 0 and progress.phase in ("starting", "restoring", "stopping", "failed")
     return status.step or 0 if has_restored_none else progress.step
@@ -102,7 +102,7 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
         return {}
     known, is_over = status.last_checkpoint_step or 0, _has_finished(observed)
     if progress.is_final and progress.committed_step is not None and progress.committed_step < known:
-        # A pod of before is told of again. Of a process that has finished all counts, but for an older checkpoint.
+        # A report of an earlier pod. If process 0 has finished, all of it counts except the older checkpoint.
         if not is_over:
             return {}
         progress = replace(progress, committed_step=None, committed_at=None)
@@ -110,14 +110,14 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     phase = verdict.condition_update.phase
     if not progress.is_final or is_over or phase in (*RUNNING_PHASES, *TERMINAL):
         return fields
-    # Another process will go on from what this one has saved, however far it was.
+    # Another process will continue from the last save of this one, not from its last step.
     step = progress.committed_step if progress.units is None else fields.get("step")
     left = {key: value for key, value in fields.items() if key not in ("step", *FIGURES)}
     return left if step is None else {**left, "step": step}
 
 
 def _has_finished(observed: Observed) -> bool:
-    """Whether process 0 has made all its steps: it is not started again where others of its attempt are."""
+    """Whether process 0 has made all its steps: it is not started again when others of its attempt are."""
     return any(host.succeeded for host in observed.hosts if (host.slice_index, host.host_index) == (0, 0))
 
 
@@ -154,5 +154,5 @@ def _reported(progress: Progress) -> Fields:
         "goodput": dict(progress.goodput) or None,
         "units": None if progress.units is None else _units(progress.units),
     }
-    # What a report leaves out (a process that has just restarted) does not erase what is known.
+    # Fields that a report lacks (of a process that has just restarted) keep their known values.
     return {key: value for key, value in fields.items() if value is not None}

@@ -2,7 +2,7 @@
 
 Kueue owns the suspension of a JobSet that names a queue: it resumes what it has admitted, no matter which client
 suspended it. So a suspended job gives up its JobSet, and with it its place and its quota; the next incarnation queues
-again and goes on from the checkpoints.
+again and continues from the checkpoints.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ NOT_INSTALLED = (
 DEACTIVATED = "its Workload is deactivated{why} Set `spec.active` of the Workload to true to queue again."
 
 ROUNDED_AHEAD = (10, 20, 50, 100, 200, 500, 1000)
-"""Up to the first of these a number is shown as it is, further back as more than one of them: each admission moves all
-that wait, and the status of thousands is not to be written each time."""
+"""Numbers up to the first of these are shown exactly, others as more than one of these: each admission moves all
+waiting jobs, and must not change the status of thousands."""
 
 
 def is_suspended_without_jobset(observed: Observed) -> bool:
-    """Whether the job is to be suspended and a queue would not let its JobSet be."""
+    """Whether the job is to be suspended and has a queue, which would resume its JobSet."""
     return bool(observed.spec.queue) and observed.spec.suspend
 
 
 def leaving_queue(observed: Observed, settings: Settings, *, step: Step | None = None, renew: bool = False) -> Verdict:
-    """The JobSet is to go, or is going; it stays until its pods are gone."""
+    """The verdict while the JobSet of a suspended job is deleted; it exists until its pods are gone."""
     grace = grace_seconds(observed.spec, settings)
     message = sentence(Reason.LEAVING_QUEUE, queue=observed.spec.queue, grace=grace)
     return Verdict(
@@ -46,7 +46,7 @@ def leaving_queue(observed: Observed, settings: Settings, *, step: Step | None =
 
 
 def waiting(observed: Observed) -> Verdict:
-    """Nothing runs, and Kueue has not admitted the job."""
+    """The verdict while nothing runs because Kueue has not admitted the job."""
     queue, state = observed.spec.queue, observed.queue
     obstacle = None if state is None else _obstacle(state)
     if obstacle is not None:
@@ -62,7 +62,7 @@ def waiting(observed: Observed) -> Verdict:
 
 
 def why_taken_back(observed: Observed) -> str:
-    """For what Kueue took the job's place back, to follow a sentence; empty when that is not known."""
+    """Why Kueue evicted the job, as the end of a sentence; empty: unknown."""
     state = observed.queue
     if state is None or not state.eviction:
         return ""
@@ -70,7 +70,7 @@ def why_taken_back(observed: Observed) -> str:
 
 
 def _obstacle(state: QueueState) -> str | None:
-    """What waiting alone does not change."""
+    """An obstacle that waiting alone does not remove; None: there is none."""
     if not state.is_installed:
         return NOT_INSTALLED
     if state.is_deactivated:
@@ -79,7 +79,7 @@ def _obstacle(state: QueueState) -> str | None:
 
 
 def _standing(state: QueueState | None, queue: str | None) -> str:
-    """The position, to follow a sentence; empty when it is not known."""
+    """A sentence with the position, to follow another one; empty: unknown."""
     position = None if state is None else state.position
     if position is None:
         return ""

@@ -15,13 +15,13 @@ from tpujob_resource.rules.load import load_job, without_status
 
 
 def wanted_workers(observed: Observed, settings: Settings) -> int | None:
-    """The number to give to the Job; None when it has it, or may not have it."""
+    """The new size of the Job; None: it has it already, or may not have it."""
     wanted = _asked(observed)
     return None if wanted is None or refusal(observed, settings) is not None else wanted
 
 
 def refusal(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
-    """Why the requested number of slices is not given; None without a request or an obstacle."""
+    """Why the requested number of workers is refused; None: there is no request, or no obstacle."""
     if _asked(observed) is None:
         return None
     try:

@@ -28,15 +28,15 @@ from tpujob_resource.models.status import Phase, Status
 MOST_UNEXPLAINED = 10
 """Unexplained restarts without progress; one more fails the job."""
 LONGEST_PAUSE_SECONDS = 300.0
-"""As Kubernetes has it for containers that crash (kubernetes.io, "Pod Lifecycle", CrashLoopBackOff)."""
+"""As for crashing containers in Kubernetes (kubernetes.io, "Pod Lifecycle", CrashLoopBackOff)."""
 MOST_JUDGED = 64
-"""New restarts whose cause is determined, the last ones; of earlier attempts no evidence is kept."""
+"""Most new restarts whose cause is determined, the last ones; no evidence of earlier attempts is kept."""
 LASTED_SECONDS = 3600.0
-"""Between two restarts: an attempt that lasted so long counts as progress of a program that reports no checkpoints."""
+"""Time between two restarts that counts as progress: a program may report no checkpoints."""
 
 
 def with_recorded_restarts(observed: Observed) -> Status:
-    """The recorded status, with all restarts observed since."""
+    """The recorded status, with all restarts observed after it was written."""
     return observed.status.model_copy(update=account(observed))
 
 
@@ -92,7 +92,7 @@ def _is_beyond(committed: int, step: int | None) -> bool:
 def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
     """Fields that count restarts without progress, and the time of the last one."""
     status = observed.status
-    # Several unobserved ones between two looks count as one: the operator was not running.
+    # Several unobserved ones between two reconciles count as one: the operator was not running.
     unseen = min(1, found[Cause.UNEXPLAINED])
     number = unseen + sum(found[cause] for cause in RESTARTS if cause is not Cause.UNEXPLAINED)
     if not number:

@@ -1,6 +1,6 @@
 """Verdicts on a job whose JobSet is recorded and has not ended; `chain.CHAIN` puts them in order.
 
-Each is a small function of what was seen: a verdict, or None for "not for me to say".
+Each function returns the verdict on an observation; None: it does not apply.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
 EXPLANATION_SECONDS = 5.0
-"""After an end without a known cause, before status reports it as one."""
+"""Wait after an end without a known cause, before status reports it as unexplained."""
 LONGEST_STOP_SECONDS = 30.0
-"""After its grace period a pod is gone, unless its node is."""
+"""Time after its grace period within which a pod is gone, unless its node is lost."""
 
 
 def namespace_deleted(observed: Observed, settings: Settings) -> Verdict | None:
-    """The namespace is being deleted, and waits for pods that Jobs keep: without the JobSet they go."""
+    """The namespace is being deleted, and waits for pods that Jobs keep: they are deleted with the JobSet."""
     if not observed.is_namespace_deleted:
         return None
-    assert observed.jobset is not None  # the chain has dealt with that
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     return stopping(
         observed,
         settings,
@@ -43,8 +43,8 @@ def namespace_deleted(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def suspended(observed: Observed, settings: Settings) -> Verdict | None:
-    """The JobSet is suspended, or should be. With a queue, Kueue owns this, and suspends or resumes it."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    """The JobSet is suspended, or should be. With a queue, Kueue suspends and resumes it."""
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     if is_suspended_without_jobset(observed):
         return leaving_queue(observed, settings, renew=True)
     queue = observed.spec.queue
@@ -74,7 +74,7 @@ def suspended(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def _is_to_stop_first(observed: Observed, settings: Settings) -> bool:
-    """Whether pods still stop because of a `spec.suspend` that was taken back: see `_end_of_pause`."""
+    """Whether pods are still stopping because of an earlier `spec.suspend`: see `_end_of_pause`."""
     status = observed.status
     if status.phase is not Phase.STOPPING or status.phase_time is None or not observed.pods_left:
         return False
@@ -82,7 +82,7 @@ def _is_to_stop_first(observed: Observed, settings: Settings) -> bool:
 
 
 def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
-    """Resumes the JobSet; reports what kept it from being changed."""
+    """The verdict that resumes the JobSet; it reports why the last attempt to change it was refused."""
     reason, message = Reason.HOSTS_STARTING, sentence(Reason.HOSTS_STARTING, ready=0, hosts=jobset.hosts)
     if observed.jobset_refusal:
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
@@ -91,14 +91,14 @@ def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
         condition_update=Statement(Phase.STARTING, reason, message, blocked=blocked),
         action=Action(Step.RESUME),
         status_update=Record(hosts_ready=0),
-        # Our own write is no news, and pods that cannot be created are not announced.
+        # Our own write triggers no reconcile, and no watch reports pods that cannot be created.
         requeue_after_seconds=POLL_SECONDS,
     )
 
 
 def service_taken(observed: Observed, _: Settings) -> Verdict | None:
-    """Hosts would look for each other behind a foreign Service. Kueue resumes what it admits all the same."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    """Hosts would look for each other through a foreign Service. Kueue resumes what it admits anyway."""
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     if observed.foreign_service is None or not observed.jobset.suspended or observed.spec.suspend:
         return None
     reason, message = _service_taken(observed.foreign_service)
@@ -114,14 +114,14 @@ def _service_taken(name: str) -> tuple[Reason, str]:
 
 
 def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
-    """Restarts bring no progress: the next attempt is put off. Kueue would resume what it has admitted."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    """Restarts bring no progress: the next attempt is delayed. Not with a queue: Kueue would resume the JobSet."""
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     at = restart_accounting.next_restart(observed, settings.restart_pause_seconds)
     at = at or _end_of_pause(observed, settings)
     if at is None or observed.spec.queue or observed.spec.suspend:
         return None
     if not observed.jobset.suspended and _hosts_ready(observed) >= observed.jobset.hosts:
-        return None  # it was not seen in time, and may be making progress
+        return None  # the restart was not observed in time, and there may be progress
     message = sentence(
         Reason.RESTART_PAUSED,
         number=restart_accounting.restarts_in_a_row(observed),
@@ -141,10 +141,10 @@ def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def _end_of_pause(observed: Observed, settings: Settings) -> datetime | None:
-    """The end of a pause that is over while pods that it has stopped still run; None without such pods.
+    """The end of a pause that is over while pods that it has stopped still run; None: there are no such pods.
 
     The next start waits for them: they hold their machines, and their ends would look like those of its own pods. A pod
-    on a lost node may never go, so the wait has an end.
+    on a lost node may never end, so the wait is limited.
     """
     at = observed.status.next_restart_time
     if at is None or observed.jobset is None or not observed.jobset.suspended or not observed.pods_left:
@@ -164,13 +164,13 @@ def _last_cause(observed: Observed, jobset: JobSetState) -> str:
 
 
 def stopping(observed: Observed, settings: Settings, why: str, *, step: Step | None = None) -> Verdict:
-    """The pods are ending; what follows is reported when they are gone."""
+    """The verdict while pods are ending; what follows is reported when they are gone."""
     return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed, settings)), step=step)
 
 
 def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
     """A host has no node. Other obstacles to a start are reported first: more machines would not help."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     obstacle = _start_obstacle(observed)
     told = ((host.pod, host.unschedulable) for host in _in_order(observed) if host.unschedulable is not None)
     without = next(told, None)
@@ -192,7 +192,7 @@ def _arrived(observed: Observed, jobset: JobSetState) -> str:
     """How many hosts have a machine, and since when the job waits for the others."""
     status = observed.status
     is_waiting = status.phase is Phase.WAITING_FOR_CAPACITY
-    # A status without the time does not show it; the present would make a new message at each look.
+    # A status without the time does not show it; the current time would make a new message at each reconcile.
     since = status.phase_time if is_waiting else observed.now
     waits = "" if since is None else f"; the others have been awaited since {format_time(since)}"
     count = sum(host.ip is not None or host.ready or host.succeeded for host in observed.hosts)
@@ -201,12 +201,12 @@ def _arrived(observed: Observed, jobset: JobSetState) -> str:
 
 def restarting(observed: Observed, settings: Settings) -> Verdict | None:
     """An attempt has failed, and the next one is not complete."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     jobset = observed.jobset
     still_starting = starting(observed, settings)
     if still_starting is None:
         return None
-    # Until JobSet has seen it, the failed attempt is the present one.
+    # Until JobSet counts it, the failed attempt is the current one.
     is_failing = any(end.attempt == jobset.restarts for end in observed.ended)
     if not is_failing and (jobset.restarts == 0 or _is_resuming(observed, jobset)):
         return None
@@ -229,21 +229,21 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def _is_replacing(observed: Observed, attempt: int) -> bool:
-    """Whether pods of the attempt were lost that the Job controller replaces, while others are there."""
+    """Whether the attempt lost pods that the Job controller replaces, while others are ready."""
     lost = [end for end in observed.ended if end.attempt == attempt and not end.is_disrupted]
-    # A launcher that names such a code as its program's own ended with another one, which all others follow.
+    # A launcher that reports such a code as its program's ended with another one itself, and all others then end, too.
     is_own = any(program_code(end.message) == end.exit_code for end in lost)
     codes = {end.exit_code for end in lost}
-    # As `failure_policy.replaces_pods`, of what is there: the spec of a running job may have come to be refused.
+    # As `failure_policy.replaces_pods`, but for the existing JobSet: the spec of a running job may be invalid by now.
     replaces_pods = observed.spec.in_place_restarts > 0 and observed.jobset is not None and observed.jobset.hosts > 1
     return replaces_pods and _hosts_ready(observed) > 0 and codes <= set(REPLACED) and not is_own
 
 
 def _leaders_in_the_way(observed: Observed, jobset: JobSetState) -> list[str]:
-    """Failed pods of host 0 for which JobSet refuses a pod that their slice lacks.
+    """Failed pods of host 0 because of which JobSet refuses a missing pod of their slice.
 
-    Its webhook looks for the pod that the others of a slice follow, and up to JobSet 0.12 takes one that has failed for
-    a second one (kubernetes-sigs/jobset#1276).
+    Its webhook looks up the pod that the others of a slice follow, and up to JobSet 0.12 counts a failed one as a
+    second one (kubernetes-sigs/jobset#1276).
     """
     if observed.creation_failure is None or capacity.NO_LEADER not in observed.creation_failure:
         return []
@@ -258,10 +258,10 @@ def _leaders_in_the_way(observed: Observed, jobset: JobSetState) -> list[str]:
 
 
 def _until_explained(observed: Observed, attempt: int) -> Verdict | None:
-    """What status says already, where an attempt ended so lately that what ended it may not be seen yet.
+    """The recorded verdict, if an attempt ended so recently that its cause may not be observed yet; else None.
 
-    An Event is written once, by the first reason: a pod that was preempted must not be announced as one that stopped by
-    itself because its peers were seen to stop before its own deletion was.
+    An Event is written once, for the first reason: a preempted pod must not be reported as one that stopped by itself
+    because its peers were observed to stop before its own deletion was.
     """
     newest = max((end.finished_at for end in observed.ended if end.attempt == attempt), default=None)
     before = condition(observed.status, Type.RUNNING)
@@ -278,16 +278,16 @@ def _until_explained(observed: Observed, attempt: int) -> Verdict | None:
 
 
 def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
-    """Whether it starts after a rest: JobSet counts restarts for ever, and this is none of them."""
+    """Whether the job starts after a suspension: JobSet never resets its count of restarts, and this is none."""
     was_at_it = observed.status.phase in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
     return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)
 
 
 def starting(observed: Observed, _: Settings) -> Verdict | None:
     """Not every host is ready."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     ready, hosts = _hosts_ready(observed), observed.jobset.hosts
-    # Workers come and go one by one; once they have all been there, those that are make progress.
+    # Workers come and go one by one; once all have been ready, those that are make progress.
     if ready >= hosts or (ready and observed.spec.workers and observed.status.start_time):
         return None
     message = sentence(Reason.HOSTS_STARTING, ready=ready, hosts=hosts)
@@ -312,7 +312,7 @@ def stalled(observed: Observed, settings: Settings) -> Verdict | None:
 
 def running(observed: Observed, settings: Settings) -> Verdict:
     """All hosts, or some of the workers, are ready; those that finished already count."""
-    assert observed.jobset is not None  # the chain has dealt with that
+    assert observed.jobset is not None  # an earlier check of the chain handles None
     ready, hosts = _hosts_ready(observed), observed.jobset.hosts
     reason = Reason.ALL_HOSTS_READY if ready >= hosts else Reason.HOSTS_STARTING
     message = sentence(reason, ready=ready, hosts=hosts)
@@ -349,12 +349,12 @@ def _hosts_ready(observed: Observed) -> int:
 
 
 def _in_order(observed: Observed) -> list[Host]:
-    """Of several hosts that say something, the first is quoted, so that the message does not flicker."""
+    """The hosts in a fixed order: a message quotes the first one that fits, so it does not flicker."""
     return sorted(observed.hosts, key=lambda host: (host.slice_index, host.host_index))
 
 
 def _start_obstacle(observed: Observed) -> tuple[Reason, str] | None:
-    """What keeps pods from starting and more machines would not change."""
+    """An obstacle to the start of pods that more machines would not remove; None: there is none."""
     if observed.foreign_service:
         return _service_taken(observed.foreign_service)
     if observed.jobset_warning and not observed.creation_failure:

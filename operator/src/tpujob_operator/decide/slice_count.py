@@ -1,9 +1,9 @@
 """Verdicts that change how many slices a job runs with; `chain.CHAIN` puts them in order.
 
-A slice without machines keeps all others waiting, and a queue that has no quota for all slices admits none. Where
-`spec.minSlices` allows it, the job goes on with the slices that have machines, or waits in its queue with fewer, and
-grows when machines, or quota, for more are free. Each change is a new incarnation from the last checkpoint;
-none is a restart, and none costs anything of the budget of crashes.
+A slice without machines keeps all others waiting, and a queue that has no quota for all slices admits none. If
+`spec.minSlices` allows it, the job continues with the slices that have machines, or waits in its queue with fewer, and
+grows when machines, or quota, for more are free. Each change is a new incarnation from the last checkpoint; none counts
+as a restart, or against the budget of crashes.
 
 Hysteresis: every resize delays the next growth, and a failed growth doubles the delay.
 """
@@ -28,15 +28,15 @@ from tpujob_resource.models.times import format_time
 from tpujob_resource.rules.slice_counts import possible_counts, shrink_after_seconds
 
 LONGEST_PAUSE_SECONDS = 21_600
-"""Between a growth that came to nothing and the next one: six hours."""
+"""Between a failed growth and the next one: six hours."""
 MOST_DOUBLINGS = 16
-"""Of a time that doubles; beyond it, dates would have more digits than the calendar."""
+"""Of a delay that doubles; more would overflow `datetime`."""
 
 
 def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
     """Machines for a slice have been missing for too long, and enough other slices have theirs."""
     jobset, since = observed.jobset, observed.status.slices_missing_time
-    assert jobset is not None  # the chain has dealt with that
+    assert jobset is not None  # an earlier check of the chain handles None
     if since is None or not is_between_attempts(observed, jobset):
         return None
     waits = running.waiting_for_capacity(observed, settings)
@@ -61,7 +61,7 @@ def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
 def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
     """The queue has not admitted the job for too long, and may admit a smaller one."""
     jobset, since, queue = observed.jobset, observed.status.slices_missing_time, observed.spec.queue
-    assert jobset is not None  # the chain has dealt with that
+    assert jobset is not None  # an earlier check of the chain handles None
     if not queue or since is None or not jobset.suspended or observed.pods_left or observed.spec.suspend:
         return None
     if observed.status.phase is not Phase.QUEUED or not is_judged(observed, jobset):
@@ -69,7 +69,7 @@ def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
     if observed.now < since + timedelta(seconds=shrink_after_seconds(observed.spec)):
         return None
     if observed.queue is not None and not (observed.queue.message or observed.queue.has_quota):
-        return None  # Kueue has not looked at it yet, as far as is known
+        return None  # Kueue has not tried to admit it yet, as far as is known
     waits = waiting(observed)
     after = next((count for count in _possible(observed) if count < jobset.slices), None)
     if after is None or waits.condition_update.reason is Reason.QUEUE_UNUSABLE:
@@ -87,9 +87,9 @@ def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def grown(observed: Observed, _: Settings) -> Verdict | None:
-    """The job runs with fewer slices than it asks for, and more can be had, or are to be tried."""
+    """The job runs with fewer slices than it asks for, and more are available, or are to be tried."""
     jobset, wanted = observed.jobset, observed.spec.slices
-    assert jobset is not None  # the chain has dealt with that
+    assert jobset is not None  # an earlier check of the chain handles None
     if wanted is None or jobset.slices >= wanted or not _may_stop(observed, jobset):
         return None
     if observed.status.next_growth_time is not None and observed.now < observed.status.next_growth_time:
@@ -108,9 +108,9 @@ def grown(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def _resized(observed: Observed, phase: Phase, reason: Reason, after: int, **words: object) -> Verdict:
-    """Another incarnation with so many slices; `words` are those that the message needs beside the numbers."""
+    """A verdict that starts another incarnation with `after` slices; `words` are the other fields of its message."""
     jobset = observed.jobset
-    assert jobset is not None  # there is nothing to resize
+    assert jobset is not None  # only an existing JobSet is resized
     incarnation = observed.status.current_incarnation + 1
     message = sentence(reason, before=jobset.slices, after=after, incarnation=incarnation, **words)
     condition_update = Statement(phase, reason, message, is_valid=None)
@@ -126,13 +126,13 @@ def complete_slices(observed: Observed, jobset: JobSetState) -> int:
 
 
 def after_resize(observed: Observed, slices: int) -> dict[str, Any]:
-    """Fields of the status after a change to so many slices."""
+    """Fields of the status after a change to this number of slices."""
     status, jobset = observed.status, observed.jobset
-    assert jobset is not None  # there is nothing to resize
+    assert jobset is not None  # only an existing JobSet is resized
     committed = committed_step(observed)
     failed = status.growths_without_progress or 0
     if slices > jobset.slices:
-        # Taken to have failed until it has made progress.
+        # Counts as failed until it has made progress.
         failed += 1
     elif committed > (status.resized_at_step or 0):
         failed = 0
@@ -147,13 +147,13 @@ def after_resize(observed: Observed, slices: int) -> dict[str, Any]:
 
 
 def size(observed: Observed, phase: Phase) -> dict[str, Any]:
-    """Fields of the status on the number of slices; empty of a job that always has the same."""
+    """Fields of the status about the number of slices; empty: the number cannot change."""
     status, jobset = observed.status, observed.jobset
     if not is_watched(observed) or jobset is None or jobset.incarnation != status.current_incarnation:
         return {}
     since = status.slices_missing_time
     if (phase is Phase.QUEUED) != (status.phase is Phase.QUEUED):
-        since = None  # the wait for a queue and that for machines are two
+        since = None  # the waits for a queue and for machines are timed separately
     if phase in (Phase.WAITING_FOR_CAPACITY, Phase.QUEUED):
         since = since or observed.now.replace(microsecond=0)
     elif phase in (Phase.RUNNING, Phase.STALLED, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED):
@@ -162,14 +162,14 @@ def size(observed: Observed, phase: Phase) -> dict[str, Any]:
 
 
 def is_watched(observed: Observed) -> bool:
-    """Whether the number of slices of a job may be another one than `spec.slices`."""
+    """Whether the number of slices of a job may differ from `spec.slices`."""
     return observed.spec.min_slices is not None or observed.status.slices is not None
 
 
 def _may_stop(observed: Observed, jobset: JobSetState) -> bool:
-    """Whether all hosts run, none is about to end, and no failure awaits its verdict.
+    """Whether all hosts run, none has finished, and no failure is still to be judged.
 
-    While hosts start, what looks free may be what they are about to take.
+    While hosts start, machines that look free may be those that they are about to take.
     """
     is_ending = any(host.succeeded for host in observed.hosts)
     return is_judged(observed, jobset) and are_all_ready(observed, jobset) and not is_ending

@@ -1,4 +1,4 @@
-"""Whether a job whose hosts all run gets anywhere. An alarm only: the trainer's own watchdog ends what hangs."""
+"""Whether a job whose hosts all run makes progress. An alarm only: the trainer's watchdog ends hanging processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tpujob_resource.models.status import RUNNING_PHASES
 from tpujob_resource.models.times import format_time
 
 PEERS_SECONDS = 120.0
-"""Between the ends of a gang's processes: they leave together, give or take the last writes."""
+"""Longest time between the ends of a gang's processes: they end together, except for the last writes."""
 OTHER_PHASES = 3.0
-"""Restoring, compiling and the last save take longer than steps do: this many times the limit."""
+"""Factor of the limit for restoring, compiling and the last save, which take longer than steps."""
 
 
 def found(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
@@ -44,7 +44,7 @@ def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str]
     if observed.status.phase not in RUNNING_PHASES:
         return None  # the hosts have just come up, and the time counts from now: see `status`
     if restart_accounting.account(observed):
-        return None  # so they have here: the restart was not seen while it was made
+        return None  # likewise here: the restart was not observed while it happened
     since, lead = observed.status.step_time, _lead(observed)
     progress = observed.progress
     # A program without a trainer block may report nothing; one that reports is judged by its steps.

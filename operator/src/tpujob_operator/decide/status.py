@@ -1,4 +1,4 @@
-"""The status that a verdict makes of the recorded one. What is unknown here (a newer operator's fields) is kept."""
+"""The status after a verdict. Fields that this version does not know (of a newer operator) are kept."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Phase, Status
 
 WARNING_LENGTH = 1024
-"""Of one of `Status.warnings`."""
+"""Longest text in `Status.warnings`."""
 
 
 def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
-    """The whole status to be recorded; equal to the recorded one when nothing has changed."""
+    """The whole status to record; equal to the recorded one if nothing has changed."""
     status = observed.status.model_copy(update=_looked_at(observed, verdict))
     if verdict.condition_update.reason is Reason.ENDED:
         return status
@@ -42,15 +42,15 @@ def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
 
 
 def difference(recorded: Status, wanted: Status) -> dict[str, Any]:
-    """The merge patch that makes one of the other, empty when they are equal.
+    """The merge patch from the recorded status to the wanted one; empty if they are equal.
 
-    What could not be read in the recorded one stays as it is stored until something takes its place.
+    Recorded fields that could not be read stay as they are stored until they are replaced.
     """
     return _merge_patch(recorded.as_stored(), wanted.as_stored())
 
 
 def _merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """RFC 7396: an object is merged into the one that is there, so what it has not must be taken out by name."""
+    """The patch by RFC 7396: an object is merged into the existing one, so missing keys must be removed by name."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)
@@ -68,11 +68,11 @@ OF_THE_JOB = (
     "last_checkpoint_time",
     "goodput",
 )
-"""What a new incarnation takes over: what is in the checkpoint directory, and what the next look needs."""
+"""Fields that a new incarnation keeps: the state of the checkpoint directory, and what the next reconcile needs."""
 
 
 ALSO_OVER_A_REST = ("start_time", "crashes", "crashed_at_step", "node_failures")
-"""What one takes over beside it whose spec is the same: the deadline and the budget of crashes go on."""
+"""Fields that one with the same spec also keeps: the deadline and the budget of crashes continue."""
 
 ALSO_OVER_A_RESTART = (
     "restarts",
@@ -89,11 +89,11 @@ ALSO_OVER_A_RESTART = (
     "growths_without_progress",
     "next_growth_time",
 )
-"""What one takes over beside that where the same run goes on: it is one of the restarts in a row."""
+"""Fields that one also keeps if the same run continues: it counts among the restarts in a row."""
 
 
 def _looked_at(observed: Observed, verdict: Verdict) -> Fields:
-    """What every look records, also one at a job that has ended."""
+    """Fields that every reconcile records, also of a job that has ended."""
     fields: Fields = {"observed_generation": observed.generation}
     if observed.spec.retry and verdict.condition_update.reason is not Reason.ENDED:
         fields["retry"] = observed.spec.retry
@@ -111,7 +111,7 @@ def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
         fields |= {"node_failures": list(nodes), "earlier_restarts": restart_accounting.of_jobsets(status)}
     if verdict.status_update.slices is not None:
         fields |= slice_count.after_resize(observed, verdict.status_update.slices)
-    # Pods that are asked to stop save the step at which they are.
+    # Pods that are asked to stop save their current step.
     fields["step"] = (
         status.step if verdict.condition_update.phase is Phase.STOPPING else progress.at_next_attempt(status)["step"]
     )
@@ -222,7 +222,7 @@ def _machines(_: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 
 def _last_step(status: Status, _: Observed, verdict: Verdict) -> Fields:
-    """The last report was read seconds before the end; exit code 0 of every process says that all steps were made."""
+    """Fields of a succeeded job: exit code 0 of all processes means all steps, though the last report is older."""
     if verdict.condition_update.phase is not Phase.SUCCEEDED:
         return {}
     units = status.units
@@ -246,4 +246,4 @@ PARTS = (
     _machines,
     _last_step,
 )
-"""What a status consists of; each sees what those before it have made."""
+"""The parts of a status, in order; each gets the status with the parts before it."""

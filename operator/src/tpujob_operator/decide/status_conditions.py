@@ -1,4 +1,4 @@
-"""The conditions that a verdict and a report make of the recorded ones."""
+"""The conditions after a verdict and a report."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _of_isolation(observed: Observed, known: set[str]) -> Iterator[Fact]:
     """Set only after an obstacle to the job's NetworkPolicy: the usual case needs no condition."""
     jobset, found = observed.jobset, observed.network_policy
     if jobset is not None and jobset.host_network and _is_of_this_incarnation(jobset, observed):
-        # Whatever policy there is: none applies to pods on the network of their nodes.
+        # Regardless of the policy: none applies to pods on the network of their nodes.
         yield Type.ISOLATED, False, Reason.HOST_NETWORK, sentence(Reason.HOST_NETWORK)
         return
     if found is None:
@@ -104,14 +104,14 @@ def _is_of_this_incarnation(jobset: JobSetState, observed: Observed) -> bool:
 
 
 def _of_report(observed: Observed) -> Iterator[Fact]:
-    """What process 0 says of the parts of it that may fail while training goes on; nothing while it does not say."""
+    """Conditions of saves and input data, as process 0 reports them; nothing while it does not."""
     progress = observed.progress
     if progress is None:
         return
     if progress.is_checkpoint_healthy:
         yield Type.CHECKPOINT_HEALTHY, True, Reason.SAVES_SUCCEED, sentence(Reason.SAVES_SUCCEED)
     elif progress.is_checkpoint_healthy is False:
-        assert progress.checkpoint_failing_since is not None  # or it would be well
+        assert progress.checkpoint_failing_since is not None  # or it would be healthy
         committed = progress.committed_step
         message = sentence(
             Reason.SAVES_FAIL,

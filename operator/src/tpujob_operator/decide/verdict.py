@@ -1,4 +1,4 @@
-"""What a verdict on a job consists of: where the job is, why, and the one step that follows."""
+"""The parts of a verdict on a job: its phase, the reason for it, and the one step that follows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tpujob_resource.messages.conditions import Reason
 from tpujob_resource.models.status import NodeFailures, Phase
 
 POLL_SECONDS = 2.0
-"""Seconds until another look at something whose end no watch announces."""
+"""Seconds until the next reconcile if no watch reports the awaited change."""
 BACKSTOP_SECONDS = 15.0
-"""The same where a watch should announce it, and only obstacles (events, not watched) have to be looked for."""
+"""The same if a watch should report it, and only obstacles (Events, which are not watched) have to be read."""
 
 type Object = dict[str, Any]
 
@@ -32,13 +32,13 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Statement:
-    """The job's phase, its conditions and, where the phase or the reason is new, an Event."""
+    """The job's phase, its conditions and, if the phase or the reason is new, an Event."""
 
     phase: Phase
     reason: Reason
     message: str
     is_valid: bool | None = True
-    """Of the spec; None when it was not looked at."""
+    """Of the spec; None: it was not checked."""
     blocked: tuple[Reason, str] | None = None
     stalled: tuple[Reason, str] | None = None
 
@@ -54,39 +54,39 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is written down beside the statement."""
+    """What is recorded in addition to the statement."""
 
     jobset_uid: bool = False
     """Whether the JobSet's uid is recorded: the commit of its creation."""
     new_incarnation: bool = False
     """Whether a new incarnation starts: the recorded JobSet and its status are dropped."""
     accelerator_note: str | None = None
-    """What the accelerator's name amounts to; goes with `Step.CREATE`."""
+    """What the accelerator's name stands for; set with `Step.CREATE` and with `jobset_uid`."""
     warnings: tuple[str, ...] = ()
-    """What is allowed in the spec and probably not meant; goes with `jobset_uid`."""
+    """What the spec may contain, but is probably not intended; set with `jobset_uid`."""
     code_sha256: str | None = None
-    """Digest of the job's own code, if that is an archive; goes with `Step.CREATE`."""
+    """Digest of the job's own code, if that is an archive; set with `Step.CREATE` and with `jobset_uid`."""
     code_commit: str | None = None
-    """Commit of the job's own code, if that is a repository; goes with `Step.CREATE`."""
+    """Commit of the job's own code, if that is a repository; set with `Step.CREATE` and with `jobset_uid`."""
     hosts: int | None = None
     hosts_ready: int | None = None
     next_restart: datetime | None = None
-    """When the job goes on, if that is put off."""
+    """When the next attempt may start, if it is delayed."""
     slices: int | None = None
-    """How many the new incarnation has, where that is news; goes with `node_failures`."""
+    """The new incarnation's number of slices, set with `node_failures`; None: unchanged."""
     node_failures: tuple[NodeFailures, ...] | None = None
-    """What the new incarnation knows of nodes; goes with `new_incarnation`, and means that the same run goes on."""
+    """The new incarnation's failures by node, set with `new_incarnation` if the same run continues."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a job is found to be in, and what follows."""
+    """The state in which a job is found, and what follows."""
 
     condition_update: Statement
     action: Action = Action()
     status_update: Record = Record()
     requeue_after_seconds: float | None = None
-    """Until another look; None when events will tell."""
+    """Until the next reconcile; None: a watch event triggers it."""
 
 
 type Check = Callable[[Observed, Settings], Verdict | None]

@@ -1,4 +1,4 @@
-"""How long to wait before the same thing is tried again."""
+"""Delays before retries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _random = random.SystemRandom()
 
 
 def backoff_seconds(failures: int, *, first: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> float:
-    """The delay after so many failures in a row: doubling from `first` to `longest`, give or take half of it."""
+    """The delay after this number of failures in a row: doubles from `first` to `longest`, with ±50 % jitter."""
     delay = min(longest, first * 2.0 ** min(failures - 1, 30))
     return delay * _random.uniform(0.5, 1.5)

@@ -1,9 +1,9 @@
-"""The API server, as the rest of the operator knows it: what is read and written, with preconditions.
+"""The operator's reads and writes on the API server, with preconditions.
 
-- Objects are plain JSON, not the client's models: what we do not know passes through unharmed, and reading is cheap.
-- Reads name no resource version and so are never stale: a decision to create may rest on them.
-- Every write carries a precondition (name free, resource version, uid), so that a replayed or late one fails instead of
-  harming.
+- Objects are plain JSON, not the client's models: unknown fields are preserved, and reading is cheap.
+- Reads name no resource version and so are never stale: a decision to create may depend on them.
+- Every write has a precondition (name free, resource version, uid), so that a replayed or late one fails instead of
+  doing harm.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ WORKLOADS = tuple(
     (f"/apis/{kubernetes_names.KUEUE_GROUP}/{version}", "workloads") for version in ("v1beta2", "v1beta1")
 )
 CLUSTER_QUEUES = tuple((group, "clusterqueues") for group, _ in WORKLOADS)
-"""The versions that Kueue has served, the newest first; what is read here is the same in all."""
+"""The versions that Kueue has served, the newest first; the fields that are read here are the same in all."""
 LOCAL_QUEUES = tuple(
     (f"/apis/visibility.{kubernetes_names.KUEUE_GROUP}/{version}", "localqueues") for version in ("v1beta2", "v1beta1")
 )
-"""Of Kueue's own API server, which tells the order of a queue."""
+"""Of Kueue's own API server, which serves the order of a queue."""
 PRIORITY_CLASSES = ("/apis/scheduling.k8s.io/v1", "priorityclasses")
 NETWORK_POLICIES = ("/apis/networking.k8s.io/v1", "networkpolicies")
 
@@ -49,7 +49,7 @@ SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/toke
 
 
 async def client_configuration() -> Any:
-    """Where the API server is and who we are there: the pod's service account, else the kubeconfig of the user."""
+    """Address and credentials for the API server: the pod's service account, else the kubeconfig of the user."""
     configuration = Configuration()
     if in_pod():
         load_incluster_config(configuration)
@@ -67,12 +67,12 @@ class Storage:
     """Reads and writes the objects the operator deals with."""
 
     def __init__(self, requests: Requests) -> None:
-        """Sends these requests; they are closed with it."""
+        """Sends with `requests`, and closes them with itself."""
         self._requests = requests
         self.may_write: Callable[[], bool] = lambda: True
-        """Asked before every write but those of the Lease itself."""
+        """Called before every write except those of the Lease: whether it may be sent."""
         self.written: Callable[[Resource, Object], object] = lambda resource, written: None
-        """Called with every object as it is after a write of ours."""
+        """Called with each created or patched object, as the API server returned it."""
 
     @classmethod
     async def connect(cls) -> Self:
@@ -98,7 +98,7 @@ class Storage:
         return await self._get(JOBSETS, namespace, name)
 
     async def serves_jobsets(self) -> bool:
-        """Whether the API server lists the JobSet API, in the version that is used here, among those it serves."""
+        """Whether the API server serves the JobSet API in the version that is used here."""
         groups = await self._request("GET", API_GROUPS, None, None)
         served = {version["groupVersion"] for group in groups["groups"] for version in group["versions"]}
         return kubernetes_names.JOBSET_API_VERSION in served
@@ -147,7 +147,7 @@ class Storage:
         return [item async for item in self._list(NODES, None, query)]
 
     async def list_pods_on_node(self, node: str) -> list[Object]:
-        """The pods of all namespaces that a node has room set aside for."""
+        """The pods of all namespaces that occupy resources of a node."""
         selector = f"spec.nodeName={node},status.phase!=Failed,status.phase!=Succeeded"
         return [item async for item in self._list(PODS, None, {"fieldSelector": selector})]
 
@@ -156,7 +156,7 @@ class Storage:
         return await self._get(WORKER_JOBS, namespace, name)
 
     async def resize_worker_job(self, namespace: str, name: str, workers: int, *, resource_version: str) -> None:
-        """Gives an Indexed Job another number of pods; Conflict when it has changed since it was read."""
+        """Changes the number of pods of an Indexed Job; raises Conflict if it has changed since it was read."""
         patch = {
             "metadata": {"resourceVersion": resource_version},
             # Both in one write: they have to stay equal.
@@ -169,7 +169,7 @@ class Storage:
         return await self._get(SERVICES, namespace, name)
 
     async def list_workloads(self, namespace: str | None, *, job_uid: str) -> list[Object] | None:
-        """Kueue's Workloads for the object of this uid; None where Kueue is not installed."""
+        """Kueue's Workloads for the object of this uid; None: Kueue is not installed."""
         query = {"labelSelector": f"{kubernetes_names.KUEUE_JOB_UID}={job_uid}"}
         for resource in WORKLOADS:
             try:
@@ -183,7 +183,7 @@ class Storage:
         return await self._get(WORKLOADS[0], namespace, name)
 
     async def set_workload_owners(self, workload: Object, owners: list[Object]) -> None:
-        """Gives this very Workload other owners; Conflict when it has changed since it was read."""
+        """Replaces the owners of this Workload; raises Conflict if it has changed since it was read."""
         metadata = workload["metadata"]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}}
         await self._request(
@@ -191,7 +191,7 @@ class Storage:
         )
 
     async def create_workload(self, manifest: Object) -> None:
-        """Makes a Workload of Kueue's; nothing when there is one of that name."""
+        """Creates a Workload of Kueue; does nothing if there is one of that name."""
         metadata = manifest["metadata"]
         try:
             await self._request("POST", WORKLOADS[0], metadata["namespace"], metadata["name"], body=manifest)
@@ -199,7 +199,7 @@ class Storage:
             return
 
     async def delete_workload(self, workload: Object) -> None:
-        """Deletes this very Workload; nothing when it is gone, Conflict when it was replaced."""
+        """Deletes exactly this Workload; does nothing if it is gone, raises Conflict if it was replaced."""
         metadata = workload["metadata"]
         body = {"preconditions": {"uid": metadata["uid"]}}
         try:
@@ -212,7 +212,7 @@ class Storage:
         return await self._get(PRIORITY_CLASSES, None, name)
 
     async def get_cluster_queue(self, name: str) -> Object | None:
-        """Kueue's ClusterQueue; None where there is none, or no Kueue."""
+        """Kueue's ClusterQueue; None: there is none, or no Kueue."""
         for resource in CLUSTER_QUEUES:
             try:
                 return await self._get(resource, None, name)
@@ -221,7 +221,7 @@ class Storage:
         return None
 
     async def list_pending_workloads(self, namespace: str, queue: str, *, limit: int) -> list[Any] | None:
-        """The Workloads that wait in a LocalQueue of Kueue's, the first ones first; None where it tells no order."""
+        """The pending Workloads of a LocalQueue, in Kueue's order; None: Kueue does not serve the order."""
         for resource in LOCAL_QUEUES:
             try:
                 answer = await self._request(
@@ -238,14 +238,14 @@ class Storage:
         return await self._get(NETWORK_POLICIES, namespace, name)
 
     async def create_network_policy(self, manifest: Object) -> None:
-        """Makes the NetworkPolicy; AlreadyExists when there is one of that name."""
+        """Creates the NetworkPolicy; raises AlreadyExists if there is one of that name."""
         metadata = manifest["metadata"]
         await self._request("POST", NETWORK_POLICIES, metadata["namespace"], metadata["name"], body=manifest)
 
     async def patch_network_policy(self, patch: Object) -> None:
-        """Merges into the one NetworkPolicy whose uid and resource version the patch names; else Conflict."""
+        """Patches the NetworkPolicy with the patch's uid and resource version; raises Conflict if they do not match."""
         metadata = patch["metadata"]
-        assert metadata["uid"]  # without it the patch would fit whatever has the name
+        assert metadata["uid"]  # without it the patch would apply to any policy of that name
         await self._request(
             "PATCH",
             NETWORK_POLICIES,
@@ -256,7 +256,7 @@ class Storage:
         )
 
     async def create_jobset(self, manifest: Object) -> Object:
-        """The JobSet as created.
+        """Creates the JobSet, and returns it as created.
 
         Raises:
             AlreadyExists: There is one of that name.
@@ -266,7 +266,7 @@ class Storage:
         return await self._request("POST", JOBSETS, metadata["namespace"], metadata["name"], body=manifest)
 
     async def set_jobset_suspended(self, jobset: Object, *, suspended: bool) -> Object:
-        """The JobSet with the new `spec.suspend`; Conflict when it has changed since it was read."""
+        """Sets `spec.suspend` of a JobSet, and returns it; raises Conflict if it has changed since it was read."""
         metadata = jobset["metadata"]
         patch = {
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
@@ -277,9 +277,9 @@ class Storage:
         )
 
     async def delete_jobset(self, jobset: Object) -> None:
-        """Deletes this very JobSet and what belongs to it; nothing when it is gone, Conflict when it was replaced.
+        """Deletes exactly this JobSet and its dependents; does nothing if it is gone, raises Conflict if replaced.
 
-        It stays, being deleted, until its pods are gone: none of them may run beside those of another one.
+        It exists, being deleted, until its pods are gone: they must not run at the same time as those of another one.
         """
         metadata = jobset["metadata"]
         body = {"propagationPolicy": "Foreground", "preconditions": {"uid": metadata["uid"]}}
@@ -289,7 +289,7 @@ class Storage:
             return
 
     async def patch_status(self, job: Object, patch: Mapping[str, Any]) -> Object:
-        """The TpuTrainingJob with this merge patch on its status; Conflict when it has changed since it was read."""
+        """Patches the status of a job, and returns the job; raises Conflict if it has changed since it was read."""
         metadata = job["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
@@ -300,7 +300,7 @@ class Storage:
         )
 
     async def create_event(self, event: Object) -> None:
-        """Writes a core Event unless one of its name is there."""
+        """Creates a core Event, unless there is one of its name."""
         metadata = event["metadata"]
         try:
             await self._request("POST", EVENTS, metadata["namespace"], metadata["name"], body=event)
@@ -312,12 +312,12 @@ class Storage:
         return await self._get(LEASES, namespace, name)
 
     async def create_lease(self, lease: Object) -> None:
-        """Makes a Lease; AlreadyExists when another client was quicker."""
+        """Creates a Lease; raises AlreadyExists if another client was faster."""
         metadata = lease["metadata"]
         await self._request("POST", LEASES, metadata["namespace"], metadata["name"], body=lease)
 
     async def replace_lease(self, lease: Object) -> None:
-        """Writes a Lease over the one that was read; Conflict when another client was quicker."""
+        """Replaces the Lease that was read; raises Conflict if another client was faster."""
         metadata = lease["metadata"]
         await self._request("PUT", LEASES, metadata["namespace"], metadata["name"], body=lease)
 
@@ -328,7 +328,7 @@ class Storage:
             return None
 
     async def pages(self, resource: Resource, namespace: str | None, selector: str) -> AsyncIterator[Object]:
-        """A list page by page, as of one moment: `items`, and `metadata.resourceVersion` to watch from."""
+        """A consistent list, page by page: `items`, and `metadata.resourceVersion` to watch from."""
         query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
         async for page in self._pages(resource, namespace, query):
             yield page
@@ -366,7 +366,7 @@ class Storage:
         content_type: str = JSON,
     ) -> Object:
         if method != "GET" and resource != LEASES and not self.may_write():
-            # Another operator leads by now; what this was decided from may be old.
+            # Another operator is the leader by now; the observation behind this write may be old.
             what = describe(method, resource, namespace, name, subresource)
             raise errors.Unavailable(what, None, "this operator does not lead")
         answer = await self._requests.send(

@@ -1,17 +1,17 @@
-"""What can go wrong between us and the API server. Whether trying again helps is a property of the class."""
+"""Errors of requests to the API server. The class says whether a retry helps."""
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """A request that the API server refused or did not answer: what was asked for, the status, the server's words."""
+    """A request that the API server refused or did not answer: the request, the status and the message."""
 
     def __init__(self, request: str, status: int | None, message: str) -> None:
         """Keeps the parts.
 
         Args:
             request: Verb, kind and namespace/name, e.g. `create jobsets default/llama`.
-            status: The HTTP status; None when there was no answer.
+            status: The HTTP status; None: there was no answer.
             message: The server's, or the connection's.
         """
         super().__init__(f"{request}: {status or 'no answer'}: {message}")
@@ -25,9 +25,9 @@ class Unavailable(ApiError):  # noqa: N818
 
 
 class NotServed(Unavailable):
-    """404 in plain text, as the API server answers for an API group that no definition and no other server brings.
+    """404 in plain text, as the API server answers for an API group that no CRD and no aggregated server provides.
 
-    Servers before it say the same of themselves, so nothing may be taken for deleted because of it.
+    Proxies before it may answer the same, so nothing may be taken for deleted because of it.
     """
 
 
@@ -52,11 +52,11 @@ class Gone(ApiError):  # noqa: N818
 
 
 class Rejected(ApiError):  # noqa: N818
-    """The object is not acceptable (schema, webhook, quota); the same one never will be, until something changes."""
+    """The object is not accepted (schema, webhook, quota); a retry does not help until something changes."""
 
 
 def from_status(request: str, status: int, reason: str, message: str) -> ApiError:
-    """The error for an answer of the API server; `reason` is its own word, such as AlreadyExists."""
+    """The error for an answer of the API server; `reason` is that of its Status, such as AlreadyExists."""
     if reason == "AlreadyExists":
         return AlreadyExists(request, status, message)
     by_status = {401: Unavailable, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable}

@@ -1,8 +1,8 @@
-"""Everything there is of a resource, and then every change of it: one list, and watches that go on from there.
+"""Lists all objects of a resource, and then watches all changes from the version of the list.
 
-- A watch that ends is opened again where it ended; one whose place the API server has forgotten (410) starts with a
-  new list. What such a list does not have is gone, although no watch has reported it.
-- Any error is answered by another attempt, at growing and jittered intervals, for ever.
+- A watch that ends is opened again at its last version; if the API server does not know that version any more (410), it
+  starts with a new list. Objects that such a list lacks are gone, even if no watch has reported it.
+- Every error is followed by another attempt, at growing and jittered intervals, without end.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ logger = logging.getLogger(__name__)
 
 LONGEST_RETRY_SECONDS = 15.0
 SHORT_SECONDS = 1.0
-"""A stream that ends sooner, without an event, was not followed; the API server ends one after minutes."""
+"""A stream that ends sooner, without an event, counts as failed; the API server ends one after minutes."""
 QUIET_RETRIES = 3
-"""So many failures in a row are no news: an API server that is replaced ends every connection."""
+"""This many failures in a row are not logged as a warning: an API server that is replaced ends every connection."""
 
 
 class Sink(Protocol):
     """The receiver of lists and events."""
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
-        """An object as it is now, or was when it was deleted; may repeat an earlier call."""
+        """Receives an object as it is now, or as it was when it was deleted; may repeat an earlier call."""
 
     def listed(self, namespace: str | None, present: Collection[tuple[str, str]], version: int) -> None:
-        """These are all objects (namespace, name) of a namespace, or of all of them, as of this resource version."""
+        """Receives (namespace, name) of all objects of a namespace, or of all of them, as of this resource version."""
 
 
 async def list_all(storage: Storage, resource: Resource, namespace: str | None, selector: str, sink: Sink) -> str:
-    """Tells of everything there is, and then that this is all; the resource version of the list.
+    """Passes all objects, and then all their names, to the sink; returns the resource version of the list.
 
-    It reads page by page and keeps none of them: whole objects would fill the memory.
+    It reads page by page and keeps no page: whole objects would fill the memory.
 
     Raises:
         ApiError: a page could not be read.
@@ -62,7 +62,7 @@ class ListWatch:
     def __init__(
         self, storage: Storage, resource: Resource, namespace: str | None, *, selector: str = "", sink: Sink
     ) -> None:
-        """Describes it; `run` does it."""
+        """Stores the parameters; `run` starts it."""
         self._storage = storage
         self._resource = resource
         self._namespace = namespace
@@ -77,7 +77,7 @@ class ListWatch:
         """Streams in a row that ended at once and without an event."""
 
     async def run(self) -> None:
-        """Goes on until cancelled."""
+        """Lists and watches until cancelled."""
         while True:
             try:
                 if not self._version:
@@ -105,7 +105,7 @@ class ListWatch:
                 await asyncio.sleep(delay)
 
     async def _watch(self) -> bool:
-        """Follows one stream until the API server ends it; whether it had an event."""
+        """Follows one stream until the API server ends it; returns whether it had an event."""
         told = False
         events = self._storage.watch(self._resource, self._namespace, selector=self._selector, version=self._version)
         async for kind, manifest in events:

@@ -1,4 +1,4 @@
-"""Requests to the API server: one answer at a time, or a stream of them. All client exceptions end here."""
+"""Requests to the API server, with one answer or a stream of events. All client exceptions are converted here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 SILENCE_SECONDS = 90.0
 """A stream without a byte for this long is broken: the API server sends a bookmark every minute."""
 WATCH_SECONDS = 240
-"""After which the API server ends a watch in order; so none is older, whatever has become of it unnoticed."""
+"""After this the API server ends a watch; so one that has failed unnoticed does not last longer."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
@@ -33,8 +33,8 @@ CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 class Requests:
     """Sends requests with the credentials of a client, over connections of its own.
 
-    The client's way from arguments to a request walks through every body, and reads ~/.netrc and the variables for
-    proxies in threads: together more than all else that a request costs.
+    The client's own way of sending walks through every body, and reads ~/.netrc and the proxy variables in threads:
+    together that costs more than the rest of a request.
     """
 
     def __init__(self, client: Any) -> None:
@@ -60,7 +60,7 @@ class Requests:
         body: Object | None = None,
         content_type: str = JSON,
     ) -> Object:
-        """The decoded answer.
+        """Sends a request, and returns the decoded answer.
 
         Raises:
             ApiError: the API server refused, or did not answer.
@@ -86,7 +86,7 @@ class Requests:
         The first is `OPENED`, without an object: the API server has accepted the watch.
 
         Raises:
-            ApiError: it refused, or the connection broke; `Gone` when it does not know that version any more.
+            ApiError: it refused, or the connection broke; `Gone` if it does not know that version any more.
         """
         what = describe("watch", resource, namespace)
         query = {
@@ -135,20 +135,20 @@ class Requests:
         )
 
     def _opened_session(self) -> aiohttp.ClientSession:
-        """Opened with the first request: a session belongs to the loop that runs then."""
+        """The session, opened with the first request: it belongs to the loop that runs then."""
         if self._session is None:
             configuration = self._client.configuration
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._client.rest_client.ssl_context),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # Asked here once: a session that trusts the variables reads them for each request.
+                # Checked once, here: a session that trusts the variables reads them for each request.
                 trust_env=has_proxy(configuration.host),
             )
         return self._session
 
 
 def has_proxy(url: str) -> bool:
-    """Whether the variables of this process (`https_proxy`, `no_proxy`) put a proxy before an address."""
+    """Whether the environment of this process (`https_proxy`, `no_proxy`) sets a proxy for a URL."""
     parts = urlsplit(url)
     return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
 
@@ -170,7 +170,7 @@ def _path(resource: Resource, namespace: str | None, name: str | None = None, su
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines; an object may be longer than what a reader takes as one."""
+    """The lines of a stream; an object may be longer than the line limit of the reader."""
     rest = bytearray()
     async for piece in content.iter_any():
         rest += piece
@@ -195,7 +195,7 @@ def _decoded(what: str, status: int, data: bytes) -> Object:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        # Not the API server, but something before it; or it is going down.
+        # Not from the API server, but from a proxy before it; or the API server is shutting down.
         kind = errors.NotServed if status == 404 else errors.Unavailable
         raise kind(what, status, data[:200].decode(errors="replace"))
     if status >= 400:

@@ -1,9 +1,8 @@
 """Jobs, JobSets and pods as the watches report them: only what decisions need, so that thousands fit.
 
-- An object is replaced by a newer version of itself and never by an older one, whichever way each came: through the
-  watch, as the answer to a read, or as the answer to a write of ours. So our own writes are no news when the watch
-  tells them.
-- A cache may lag behind the API server. What cannot be undone is guarded by a fresh read, or by a precondition.
+- An object is replaced by a newer version of itself and never by an older one, whether a version comes from the watch,
+  from a read, or from one of our writes. So our own writes trigger no reconcile when the watch reports them.
+- A cache may lag behind the API server. Actions that cannot be undone require a fresh read, or a precondition.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tpujob_operator.observe.terminations import Key, TerminationCache
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 MOST_DELETIONS = 10_000
-"""Remembered in each cache; a list is read within seconds or minutes."""
+"""Deletions that each cache remembers; a list is read within seconds or minutes."""
 NEEDLESS_METADATA = ("managedFields", "selfLink")
 
 type Name = tuple[str, str]
@@ -36,7 +35,7 @@ type News = Callable[[Key], None]
 
 @dataclass(frozen=True, slots=True)
 class KeptJobSet:
-    """A JobSet and which version of it this is."""
+    """A JobSet and its resource version."""
 
     state: JobSetState
     job: str
@@ -46,31 +45,31 @@ class KeptJobSet:
 
     @property
     def reference(self) -> Object:
-        """What the preconditions of a write name."""
+        """The metadata for the preconditions of a write."""
         metadata = {"namespace": self.namespace, "name": self.state.name, "uid": self.state.uid}
         return {"metadata": {**metadata, "resourceVersion": str(self.version)}}
 
 
 class Deletions:
-    """Which versions of objects are known to be deleted: a list may be older than a deletion, and be read later."""
+    """The versions at which objects were deleted: a list may be older than a deletion, and be read later."""
 
     def __init__(self) -> None:
         self._versions: dict[Name, int] = {}
 
     def note(self, name: Name, version: int) -> None:
-        """The object of this name was deleted in this version."""
+        """Records that the object of this name was deleted in this version."""
         self._versions.pop(name, None)
         self._versions[name] = version
         if len(self._versions) > MOST_DELETIONS:
             del self._versions[next(iter(self._versions))]
 
     def covers(self, name: Name, version: int) -> bool:
-        """Whether this version of the object is one from before its deletion."""
+        """Whether this version of the object is not newer than its deletion."""
         return version <= self._versions.get(name, -1)
 
 
 class JobCache:
-    """TpuTrainingJobs, each kept as its JSON: a tenth of what it takes decoded."""
+    """TpuTrainingJobs, each kept as JSON, which takes a tenth of the memory of the decoded object."""
 
     def __init__(self, news: News) -> None:
         """`news`: called for every change that is not a write of ours."""
@@ -79,7 +78,7 @@ class JobCache:
         self._deletions = Deletions()
 
     def get(self, key: Key) -> Object | None:
-        """The job, a copy for the caller; None when there is none."""
+        """The job, a copy for the caller; None: there is none."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -87,11 +86,11 @@ class JobCache:
         return job
 
     def unseen_first(self) -> list[Key]:
-        """The keys of all jobs: first of those that are new or edited, and that no operator has looked at since."""
+        """The keys of all jobs, first of those that are new or edited and not reconciled since."""
         return sorted(self._kept, key=lambda key: _is_seen(orjson.loads(self._kept[key][1])))
 
     def put(self, manifest: Object) -> bool:
-        """Keeps this version, unless a newer one is there; whether it was news."""
+        """Keeps this version, unless it or a newer one is known; returns whether it was kept."""
         key, version = name_of(manifest), version_of(manifest)
         if (kept := self._kept.get(key)) is not None and kept[0] >= version:
             return False
@@ -123,17 +122,17 @@ class JobSetCache:
     """JobSets that were made for a job."""
 
     def __init__(self, news: News) -> None:
-        """`news`: called for a job whose JobSet has changed as far as decisions depend on it."""
+        """`news`: called for a job whose JobSet has changed in a way that affects decisions."""
         self._news = news
         self._kept: dict[Name, KeptJobSet] = {}
         self._deletions = Deletions()
 
     def get(self, namespace: str, name: str) -> KeptJobSet | None:
-        """The JobSet of this name; None when there is none that was made for a job."""
+        """The JobSet of this name; None: there is none that was made for a job."""
         return self._kept.get((namespace, name))
 
     def put(self, manifest: Object) -> bool:
-        """Keeps this version, unless a newer one is there; whether it was news."""
+        """Keeps this version, unless it or a newer one is known; returns whether it affects decisions."""
         found, name = kept_jobset(manifest), name_of(manifest)
         kept = self._kept.get(name)
         if (kept is not None and kept.version >= found.version) or self._deletions.covers(name, found.version):
@@ -165,10 +164,10 @@ class PodCache:
     """Pods of jobs, and the evidence of how their containers ended."""
 
     def __init__(self, news: News, evidence: TerminationCache) -> None:
-        """Keeps whom to tell.
+        """Stores the callbacks.
 
         Args:
-            news: Called for a job one of whose pods has changed as far as decisions depend on it.
+            news: Called for a job if one of its pods has changed in a way that affects decisions.
             evidence: Called with every pod, deleted ones included.
         """
         self._news = news
@@ -225,7 +224,7 @@ class PodCache:
 
 
 class Cache:
-    """All three."""
+    """The caches of jobs, JobSets and pods."""
 
     def __init__(self, evidence: TerminationCache, news: News) -> None:
         """`evidence`: called for every pod; `news`: called for every job that needs a reconcile."""
@@ -234,7 +233,7 @@ class Cache:
         self.pods = PodCache(news, evidence)
 
     def note_written(self, resource: Resource, manifest: Object) -> None:
-        """Keeps what an object has become by a write of ours; the watch has no news then."""
+        """Keeps an object as it is after one of our writes; its watch event then triggers no reconcile."""
         if resource == JOBS:
             self.jobs.put(manifest)
         elif resource == JOBSETS:
@@ -242,7 +241,7 @@ class Cache:
 
 
 def kept_jobset(manifest: Object) -> KeptJobSet:
-    """What is kept of a JobSet."""
+    """The form in which a JobSet is kept."""
     namespace, name = name_of(manifest)
     return KeptJobSet(jobset_state(manifest), _job_of(manifest) or name, namespace, version_of(manifest))
 
@@ -270,7 +269,7 @@ def _job_of(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _is_seen(job: Object) -> bool:
-    """Whether status tells of the job as it is."""
+    """Whether status is of the job's current generation."""
     return bool((job.get("status") or {}).get("observedGeneration") == job["metadata"].get("generation"))
 
 
@@ -278,12 +277,12 @@ def _trimmed(manifest: Object) -> bytes:
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in NEEDLESS_METADATA}
     if LAST_APPLIED in (annotations := metadata.get("annotations") or {}):
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
-    # Kopf decodes with the standard library, which knows integers that orjson cannot write.
+    # Kopf decodes with the standard library, which accepts integers that orjson cannot encode.
     return json.dumps({**manifest, "metadata": metadata}, separators=(",", ":")).encode()
 
 
 def _missing(
     kept: Iterable[tuple[Name, int]], namespace: str | None, present: Collection[Name], version: int
 ) -> list[Name]:
-    """Those that a list as of `version` should have had."""
+    """The kept objects that are missing in a complete list as of `version`."""
     return [name for name, of in kept if namespace in (None, name[0]) and name not in present and of <= version]

@@ -1,4 +1,4 @@
-"""What Kubernetes Events say about a job's pods and JobSet, read when something is missing."""
+"""Reads Kubernetes Events about a job's pods and JobSet when something is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTICE_LENGTH = 1024
 
 
 async def capacity_notices(storage: Storage, namespace: str, hosts: Sequence[Host]) -> tuple[Notice, ...]:
-    """The event about the first pod that has no node; none when every pod has one."""
+    """The events about the first pod that has no node; empty: every pod has one."""
     waiting = [host for host in hosts if host.unschedulable is not None]
     if not waiting:
         return ()
@@ -33,7 +33,7 @@ async def capacity_notices(storage: Storage, namespace: str, hosts: Sequence[Hos
 
 
 async def jobset_warning(storage: Storage, namespace: str, jobset: JobSetState) -> str | None:
-    """JobSet's newest warning, for a JobSet that should have pods and has none; None when there is no warning."""
+    """JobSet's newest warning, for a JobSet that should have pods and has none; None: there is no warning."""
     if jobset.being_deleted:
         return None
     events = await storage.list_warnings_about(namespace, kind=kubernetes_names.JOBSET_KIND, name=jobset.name)
@@ -43,7 +43,7 @@ async def jobset_warning(storage: Storage, namespace: str, jobset: JobSetState) 
 
 
 async def creation_failure(storage: Storage, job: StoredJob, jobset: JobSetState) -> str | None:
-    """The newest word on why pods of this JobSet cannot be created, for one that lacks pods."""
+    """The newest message on why missing pods of this JobSet cannot be created; None: there is none."""
     events = await storage.list_events(job.namespace, reason="FailedCreate")
     prefix = f"{jobset.name}-{kubernetes_names.REPLICATED_JOB}-"
     about = [

@@ -1,7 +1,7 @@
-"""For how many more slices the queue of a job has quota: its ClusterQueue, read at intervals.
+"""Counts the additional slices for which the queue of a job has quota, from its ClusterQueue, read at intervals.
 
-Counted in the flavors that Kueue gave the job, from the queue's own quota alone: what it could borrow from its cohort
-is not seen. While other Workloads wait in the ClusterQueue, they would get what is free.
+Only the ClusterQueue's own quota in the flavors that Kueue assigned to the job counts, not what it could borrow from
+its cohort. While other Workloads wait in the ClusterQueue, nothing counts as free: they would get it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tpujob_operator.observe.interval_count import IntervalCount
 from tpujob_operator.observe.terminations import Key
 
 type Share = tuple[str, str]
-"""Names of a resource and of the flavor that it is of."""
+"""Names of a resource and of its flavor."""
 
 
 class FreeQuotaReader:
-    """Looks for quota for jobs that run in a queue with fewer slices than they ask for."""
+    """Counts free quota for jobs that run in a queue with fewer slices than they ask for."""
 
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether ClusterQueues may be read; an operator for some namespaces has no right to."""
@@ -31,7 +31,7 @@ class FreeQuotaReader:
         self._counts = IntervalCount("clusterqueues.kueue.x-k8s.io", consequence, enabled=enabled)
 
     async def count(self, key: Key, jobset: str, jobset_uid: str, *, wanted: int) -> int:
-        """For how many more slices there is quota, at most as many as are wanted.
+        """The number of additional slices for which there is quota, at most `wanted`.
 
         Args:
             key: Of the job.
@@ -45,7 +45,7 @@ class FreeQuotaReader:
         return await self._counts.count(key, lambda: self._look(key[0], jobset, jobset_uid, wanted))
 
     def forget(self, key: Key) -> None:
-        """This job has all its slices, or is not to grow."""
+        """Drops the count of a job that has all its slices, or may not grow."""
         self._counts.forget(key)
 
     async def _look(self, namespace: str, jobset: str, jobset_uid: str, wanted: int) -> int:
@@ -60,12 +60,12 @@ class FreeQuotaReader:
 
 
 def slices_within_quota(cluster_queue: Object, admission: Object, need: Need) -> int:
-    """For how many more slices a ClusterQueue has quota.
+    """The number of additional slices for which a ClusterQueue has quota.
 
     Args:
         cluster_queue: As the API server has it.
-        admission: `status.admission` of the job's Workload: which flavor each resource is of.
-        need: What each slice asks for. What has no quota in the queue is not limited by it.
+        admission: `status.admission` of the job's Workload, which has the flavor of each resource.
+        need: The requirements of each slice. Resources without a quota in the queue are not limited by it.
     """
     if (cluster_queue.get("status") or {}).get("pendingWorkloads"):
         return 0
@@ -87,7 +87,7 @@ def _admission(workload: Object) -> Object | None:
 
 
 def _free(cluster_queue: Object) -> Mapping[Share, Decimal]:
-    """What of each quota is not reserved (kubernetes-sigs/kueue:apis/kueue/v1beta2/clusterqueue_types.go)."""
+    """The unreserved part of each quota (kubernetes-sigs/kueue:apis/kueue/v1beta2/clusterqueue_types.go)."""
     groups = (cluster_queue.get("spec") or {}).get("resourceGroups") or []
     quotas = dict(_amounts((f for group in groups for f in group.get("flavors") or []), "nominalQuota"))
     reserved = dict(_amounts((cluster_queue.get("status") or {}).get("flavorsReservation") or [], "total"))

@@ -1,7 +1,7 @@
-"""For how many more slices a JobSet would find free machines now: nodes that its pods fit on, read at intervals.
+"""Counts the additional slices for which a JobSet has free machines: nodes that its pods fit on, read at intervals.
 
-Counted as kube-scheduler would place them, by what these pods can ask for: node selector, affinity, taints, and the
-amounts that are left. Machines that an autoscaler has yet to make are not seen, nor what other pods wait for.
+Counted as kube-scheduler would place them, by the criteria that these pods use: node selector, affinity, taints, and
+free resources. Machines that an autoscaler could add do not count, and other pending pods are ignored.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ type Amounts = Mapping[str, Decimal]
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What a slice of a JobSet asks of its machines."""
+    """The requirements of a JobSet's slice on its machines."""
 
     hosts: int
     pod: Mapping[str, Any]
     """The `spec` of each pod."""
     domain: str | None
-    """Node label of which a slice takes all machines with one value; None where machines are shared."""
+    """Node label: a slice takes all machines with the same value of it; None: machines are shared."""
 
     @property
     def selector(self) -> str:
-        """The node selector, as a query has it."""
+        """The node selector as a label selector for queries."""
         return ",".join(f"{key}={value}" for key, value in sorted((self.pod.get("nodeSelector") or {}).items()))
 
     @property
     def amounts(self) -> Amounts:
-        """Of each pod."""
+        """The resource requests of each pod."""
         return pod_amounts(self.pod)
 
 
 class FreeSliceReader:
-    """Looks for machines for jobs that run with fewer slices than they ask for."""
+    """Counts free machines for jobs that run with fewer slices than they ask for."""
 
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
@@ -55,7 +55,7 @@ class FreeSliceReader:
         self._counts = IntervalCount("nodes", consequence, enabled=enabled)
 
     async def count(self, key: Key, jobset: str, *, wanted: int) -> int:
-        """For how many more slices there are machines, at most as many as are wanted.
+        """The number of additional slices for which there are machines, at most `wanted`.
 
         Args:
             key: Of the job.
@@ -68,7 +68,7 @@ class FreeSliceReader:
         return await self._counts.count(key, lambda: self._look(key[0], jobset, wanted))
 
     def forget(self, key: Key) -> None:
-        """This job has all its slices, or is not to grow."""
+        """Drops the count of a job that has all its slices, or may not grow."""
         self._counts.forget(key)
 
     async def _look(self, namespace: str, jobset: str, wanted: int) -> int:
@@ -86,7 +86,7 @@ class FreeSliceReader:
         return found
 
     async def _room(self, nodes: Iterable[Object], need: Need, *, enough: int, is_whole: bool = False) -> int:
-        """For how many pods these nodes have room, no further than it matters; 0 of a domain that is in use."""
+        """The number of pods that fit on these nodes, counted up to `enough`; `is_whole`: 0 if a node is full."""
         total = 0
         for node in nodes:
             pods = await self._storage.list_pods_on_node(node["metadata"]["name"])
@@ -100,7 +100,7 @@ class FreeSliceReader:
 
 
 def need_of(jobset: Object) -> Need | None:
-    """What each slice of a JobSet asks for; None of one that has no hosts of ours."""
+    """The requirements of each slice of a JobSet; None: it has no hosts of ours."""
     _, job = hosts_job(jobset)
     pod, hosts = (job.get("template") or {}).get("spec"), job.get("parallelism")
     if not pod or not hosts:
@@ -114,7 +114,7 @@ def need_of(jobset: Object) -> Need | None:
 
 
 def may_run(node: Object, need: Need) -> bool:
-    """Whether pods may be put on a node, however full it is."""
+    """Whether pods may be scheduled on a node, regardless of its free resources."""
     spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
     if spec.get("unschedulable") or node_trouble(node) is not None:
         return False
@@ -127,7 +127,7 @@ def may_run(node: Object, need: Need) -> bool:
 
 
 def domains(nodes: Iterable[Object], label: str) -> list[list[Object]]:
-    """The nodes by their value of a label, in its order; those without it are left out."""
+    """The nodes grouped by their value of a label, sorted by it; nodes without the label are left out."""
     by_value: dict[str, list[Object]] = defaultdict(list)
     for node in nodes:
         value = (node["metadata"].get("labels") or {}).get(label)
@@ -137,12 +137,12 @@ def domains(nodes: Iterable[Object], label: str) -> list[list[Object]]:
 
 
 def pods_that_fit(node: Object, pods: Iterable[Object], need: Need) -> int:
-    """How many more pods a node has room for.
+    """The number of additional pods that fit on a node.
 
     Args:
-        node: That they may run on.
+        node: One on which they may run.
         pods: Those that run there.
-        need: What each of the new ones asks for.
+        need: The requirements of the new ones.
     """
     allocatable = _amounts((node.get("status") or {}).get("allocatable") or {})
     used: dict[str, Decimal] = defaultdict(Decimal)
@@ -155,10 +155,10 @@ def pods_that_fit(node: Object, pods: Iterable[Object], need: Need) -> int:
 
 
 def pod_amounts(pod: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod asks for in all, as kube-scheduler counts it (kubernetes.io, "Sidecar Containers").
+    """The total resource requests of a pod, as kube-scheduler counts them (kubernetes.io, "Sidecar Containers").
 
     Containers and sidecars (init containers with `restartPolicy: Always`) run together; the other init containers run
-    one by one, each beside the sidecars that were started before it.
+    one by one, each together with the sidecars that were started before it.
     """
     total: dict[str, Decimal] = defaultdict(Decimal)
     sidecars: dict[str, Decimal] = defaultdict(Decimal)
@@ -178,7 +178,7 @@ def pod_amounts(pod: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _requests(container: Mapping[str, Any]) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
-    # Kubernetes takes a limit for the request where none is given.
+    # Kubernetes uses the limit as the request if none is given.
     return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
@@ -188,7 +188,7 @@ def _amounts(given: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """As kubernetes.io, "Taints and Tolerations", has it."""
+    """Whether a toleration matches a taint (kubernetes.io, "Taints and Tolerations")."""
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     if toleration.get("operator") == "Exists":
@@ -197,7 +197,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def _is_avoided(labels: Mapping[str, str], pod: Mapping[str, Any]) -> bool:
-    """Whether the pod's required affinity keeps off a node; ours says NotIn alone."""
+    """Whether the pod's required affinity excludes a node; our pods only use NotIn."""
     required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}

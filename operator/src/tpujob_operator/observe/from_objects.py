@@ -1,4 +1,4 @@
-"""JobSets and pods as the API server shows them, read into the values that decisions are made of."""
+"""Converts JobSets and pods, as the API server returns them, to the values that decisions use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tpujob_resource.models.times import parse_time
 MESSAGE_LENGTH = 16384
 """Of a termination message; the kubelet writes at most 12 KiB for all containers of a pod."""
 LONGEST_GRACE_SECONDS = 366 * 24 * 3600
-"""The API server accepts any number of seconds, and no clock has room for that."""
+"""Limit, because the API server accepts any number of seconds, and large ones overflow `datetime`."""
 
 
 def host_from_pod(pod: Mapping[str, Any]) -> Host:
-    """The host that a pod is; the pod has to be one of a JobSet's, see `pod_identity`."""
+    """The host that a pod represents; it must be a pod of a JobSet, see `pod_identity`."""
     status = pod.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     waiting = _container_state(pod).get("waiting") or _init_waiting(status)
-    # Set before anything can have gone wrong.
+    # The excluded reasons are set before anything can have gone wrong.
     reason = (
         waiting.get("reason") if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing") else None
     )
@@ -50,12 +50,12 @@ REASONS_OF_ANY_END = ("", "Error", "Completed")
 
 
 def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
-    """How the pod failed: its trainer container, one before it, or all of it; None while it runs or when it is done."""
+    """How a pod failed: its trainer container, an init container, or the whole pod; None: it runs, or succeeded."""
     terminated = _terminated(pod) or _failed_before_start(pod)
     if not terminated.get("exitCode"):
         return None
     asked_at = asked_to_stop_at(pod)
-    # Without a time of its own (the kubelet did not find the container when it ended the pod) a deletion explains it.
+    # If the end has no time (the kubelet did not find the container when it ended the pod), a deletion explains it.
     finished_at = parse_time(terminated.get("finishedAt")) or asked_at or datetime.fromtimestamp(0, UTC)
     code = terminated["exitCode"]
     if code == ExitCode.NO_ATTEMPT_LEFT:
@@ -75,7 +75,7 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
 
 
 def _was_asked_before(finished_at: datetime, asked_at: datetime | None, terminated: Mapping[str, Any]) -> bool:
-    """Whether a pod was asked to stop before it ended; within the second, unless its launcher says that it was not."""
+    """Whether a pod was asked to stop before it ended; in the same second, unless its launcher reports otherwise."""
     if asked_at is None or asked_at > finished_at:
         return False
     says_otherwise = NOT_ASKED in (terminated.get("message") or "").splitlines()
@@ -83,7 +83,7 @@ def _was_asked_before(finished_at: datetime, asked_at: datetime | None, terminat
 
 
 def leaving_from_pod(pod: Mapping[str, Any]) -> Leaving | None:
-    """The pod as one that was asked to stop and still runs; None when it was not asked, or has ended."""
+    """The pod, if it was asked to stop and still runs; None: it was not asked, or has ended."""
     asked_at = asked_to_stop_at(pod)
     if asked_at is None or _terminated(pod) or (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
         return None
@@ -97,9 +97,9 @@ def leaving_from_pod(pod: Mapping[str, Any]) -> Leaving | None:
 
 
 def _words(terminated: Mapping[str, Any]) -> str:
-    """What it left, and after that the kubelet's reason where that tells more than the exit code: OOMKilled.
+    """The termination message, followed by the kubelet's reason if it says more than the exit code: OOMKilled.
 
-    Killed as a whole, a container leaves no message, and the kubelet takes its last lines for one.
+    A container that is killed as a whole leaves no message, and the kubelet uses its last lines as one.
     """
     message = clean_text(without_final_report(terminated.get("message") or ""), limit=MESSAGE_LENGTH)
     reason = clean_text(terminated.get("reason"), limit=MESSAGE_LENGTH).strip()
@@ -109,7 +109,7 @@ def _words(terminated: Mapping[str, Any]) -> str:
 
 
 def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
-    """The end of a pod that is gone without a container status; None when it has one."""
+    """The end of a deleted pod whose status does not have the end of its container; None: it has."""
     if _terminated(pod):
         return None
     asked_at = asked_to_stop_at(pod)
@@ -138,7 +138,7 @@ def account_of_pod(pod: Mapping[str, Any]) -> PodAccount | None:
 
 
 def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:
-    """The report that process 0 left when it ended; None of any other pod."""
+    """The report that process 0 left when it ended; None: it left none, or this is another pod."""
     position = _position(pod)
     if (position["slice_index"], position["host_index"]) != (0, 0):
         return None
@@ -147,7 +147,7 @@ def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:
 
 
 def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
-    """The JobSet as far as decisions need it."""
+    """The fields of a JobSet that decisions need."""
     metadata, status = jobset["metadata"], jobset.get("status") or {}
     owners = [
         o for o in metadata.get("ownerReferences") or [] if o.get("controller") and o["kind"] == kubernetes_names.KIND
@@ -181,7 +181,7 @@ def hosts_of(jobset: Mapping[str, Any]) -> int:
 
 
 def hosts_job(jobset: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The replicated job of a JobSet's hosts, and the spec of its Jobs; empty where there is none."""
+    """The replicated job of a JobSet's hosts, and the spec of its Jobs; empty: there is none."""
     all_replicated = jobset["spec"].get("replicatedJobs") or []
     replicated: Mapping[str, Any] = next(
         (r for r in all_replicated if r.get("name") == kubernetes_names.REPLICATED_JOB), {}
@@ -190,7 +190,7 @@ def hosts_job(jobset: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str
 
 
 def _shape(jobset: Mapping[str, Any]) -> dict[str, int]:
-    """Of a foreign JobSet with our label, as much of a shape as it has."""
+    """The numbers of slices and of hosts per slice; 1 if a foreign JobSet with our label does not have them."""
     replicated, of_job = hosts_job(jobset)
     return {"slices": replicated.get("replicas", 1), "hosts_per_slice": of_job.get("parallelism", 1)}
 
@@ -233,9 +233,9 @@ def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The end of a pod whose trainer container never ran: an init container's, or the kubelet's word on the pod.
+    """The end of a pod whose trainer container never ran: an init container's, or the kubelet's reason for the pod.
 
-    Without it such an end would be unexplained, and so free for ever.
+    Without it such an end would be unexplained, and not count as a crash.
     """
     status = pod.get("status") or {}
     if status.get("phase") != "Failed":
@@ -247,14 +247,14 @@ def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
             return {**terminated, "message": f"init container {container['name']}: {words}"}
     reason, message = status.get("reason") or "", status.get("message") or ""
     words = ": ".join(part for part in (reason, message) if part)
-    # Where the kubelet gives no reason for it, a deletion is one: it ends pods whose containers have not started, too.
+    # If the kubelet gives no reason, a deletion is one: it also ends pods whose containers have not started.
     is_deleted = not words and "deletionTimestamp" in pod["metadata"]
     words = words or "it failed before its container ran"
     return {"exitCode": KILLED, "message": words, "finishedAt": None if is_deleted else status.get("startTime")}
 
 
 def placed_at(pod: Mapping[str, Any]) -> datetime | None:
-    """When a pod was put on its node, to the second; None where it was not, or nothing tells."""
+    """When a pod was scheduled on its node, to the second; None: it was not, or the time is unknown."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     scheduled = [each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "True"]
     return parse_time(scheduled[0].get("lastTransitionTime")) if scheduled else None
@@ -265,12 +265,12 @@ def _finished_at(pod: Mapping[str, Any]) -> datetime | None:
 
 
 REFUSED_BY_NODE = ("UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "Terminated", "Preempting", "OutOf")
-"""Beginnings of `status.reason` of a pod that its node would not run, or would not run any longer, through no fault of
-the pod's (kubernetes/kubernetes:pkg/kubelet/lifecycle); a TPU node does so while its device plugin starts."""
+"""Prefixes of `status.reason` of a pod that its node refused to run, or to run any longer, through no fault of the pod
+(kubernetes/kubernetes:pkg/kubelet/lifecycle); a TPU node does so while its device plugin starts."""
 
 
 def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What says that the pod was ended from outside; empty when nothing does."""
+    """The condition that shows that the pod was ended from outside; empty: there is none."""
     status = pod.get("status") or {}
     conditions = status.get("conditions") or []
     marked: Mapping[str, Any] = next(
@@ -282,7 +282,7 @@ def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def asked_to_stop_at(pod: Mapping[str, Any]) -> datetime | None:
-    """When it was first asked to stop: marked for disruption, or deleted (the timestamp is the end of the grace)."""
+    """When a pod was first marked for disruption, or deleted (the timestamp is the end of the grace period)."""
     asked = parse_time(_disruption(pod).get("lastTransitionTime"))
     ends = parse_time(pod["metadata"].get("deletionTimestamp"))
     if ends is not None:

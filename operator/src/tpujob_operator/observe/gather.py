@@ -1,4 +1,4 @@
-"""Everything that a decision about one job needs: from the cache, or read again. Nothing is decided here."""
+"""Collects what a decision about one job needs, from the cache or by fresh reads. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.stored import StoredJob
 
 OVERDUE_SECONDS = 2.0
-"""Pods are usually there by then, so the reason for missing ones need not be read."""
+"""Pods usually exist by then, so the reason for missing ones need not be read earlier."""
 
 
 class Gatherer:
-    """Puts together what is known of a job: from the cache, or read from the API server."""
+    """Collects the observation of a job, from the cache or from the API server."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Gatherer:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Keeps where to read, and what tells the time of each look."""
+        """Stores the sources, and the clock for the time of each observation."""
         self._clock = clock
         self._storage = storage
         self._cache = cache
@@ -71,17 +71,17 @@ class Gatherer:
         """Whether the cache holds everything in a namespace; until then all is read from the API server."""
 
     def note_refusal(self, key: Key, message: str) -> bool:
-        """Keeps why a JobSet could not be created or changed, until it could; whether that is news."""
+        """Keeps, until `note_step_done`, why a JobSet could not be created or changed; returns whether that is new."""
         is_news = self._refusals.get(key) != message
         self._refusals[key] = message
         return is_news
 
     def note_step_done(self, key: Key) -> None:
-        """The JobSet could be created or changed."""
+        """Drops the recorded refusal: the JobSet was created or changed."""
         self._refusals.pop(key, None)
 
     async def gather(self, key: Key, *, fresh: bool = False) -> tuple[Observed, Object | None] | None:
-        """What there is of a job, and its JobSet, for the preconditions of a write; None when the job is gone.
+        """The observation of a job, and its JobSet for the preconditions of a write; None: the job is gone.
 
         Args:
             key: Of the job.
@@ -102,7 +102,7 @@ class Gatherer:
         try:
             kept = await self._jobset(key, job, fresh=fresh)
         except errors.NotServed:
-            # Of a JobSet that is recorded this must not be taken for news.
+            # A recorded JobSet must not be taken for missing because of this.
             if job.status.job_set_uid or await self._storage.serves_jobsets():
                 raise
             return Observed(manifest=manifest, serves_jobsets=False, now=self._clock()), None
@@ -112,7 +112,7 @@ class Gatherer:
                 manifest=manifest, jobset_refusal=self._refusals.get(key), network_policy=policy, now=self._clock()
             ), None
         if _needs_no_pods(job, kept.state):
-            # A JobSet that is about to be recorded may be resumed in the same pass.
+            # A JobSet that is about to be recorded may be resumed in the same reconcile.
             is_next = kept.state.owner_uid == job.uid and not job.status.job_set_uid
             service = await self._foreign_service(key, job, kept.state) if is_next else None
             seen = Observed(manifest=manifest, jobset=kept.state, foreign_service=service, now=self._clock())
@@ -120,7 +120,7 @@ class Gatherer:
         return await self._with_pods(key, job, kept.state, fresh=fresh), kept.reference
 
     async def _with_pods(self, key: Key, job: StoredJob, state: JobSetState, *, fresh: bool) -> Observed:
-        # Read at each pass: few jobs are ever resized, and their Jobs are not watched.
+        # Read at each reconcile: few jobs are ever resized, and their Jobs are not watched.
         worker_job = await self._worker_job(job, state)
         if worker_job is not None:
             state = replace(state, hosts_per_slice=worker_job.workers)
@@ -160,7 +160,7 @@ class Gatherer:
         )
 
     async def _is_namespace_deleted(self, key: Key, job: StoredJob, pods: Sequence[PodState]) -> bool:
-        """Whether the namespace waits for pods that have ended and wait for others; in it none can be made.
+        """Whether the namespace is being deleted, but held by ended pods that wait for others, which cannot be created.
 
         Jobs with `backoffLimitPerIndex` keep such pods (kubernetes/kubernetes:pkg/controller/job/backoff_utils.go).
         """
@@ -184,10 +184,7 @@ class Gatherer:
         return await self._nodes.labels(key, [n.node for n in job.status.node_failures or () if n.is_suspect])
 
     async def _more_slices(self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]) -> int:
-        """For how many of the slices that a job goes on without there is room again, once it may grow.
-
-        That is machines, or quota of its queue.
-        """
+        """The number of missing slices for which machines, or quota of the queue, are free; 0: the job may not grow."""
         missing = 0 if job.spec.workers else (job.spec.slices or 1) - jobset.slices
         is_running = jobset.outcome is None and sum(host.ready for host in hosts) >= jobset.hosts
         earliest = job.status.next_growth_time
@@ -208,7 +205,7 @@ class Gatherer:
         return job
 
     async def _jobset(self, key: Key, job: StoredJob, *, fresh: bool) -> KeptJobSet | None:
-        """The JobSet of the job's name; the name follows from the job's, so it is found though it was never recorded.
+        """The JobSet of the recorded name, or else of the job's name, so it is found even if it was never recorded.
 
         One without our label is foreign, and is not in the cache.
         """
@@ -233,25 +230,25 @@ class Gatherer:
         return [state for pod in pods if (state := pod_state(pod)) is not None]
 
     def note_policy_applied(self, key: Key) -> None:
-        """It is as it should be now."""
+        """Records that the job's NetworkPolicy is as it should be."""
         self._policies_read[key] = asyncio.get_running_loop().time()
 
     def note_policy_found(self, key: Key) -> None:
-        """There is one of the name already; the next look reads it."""
+        """Records that there is a NetworkPolicy of the job's name; the next reconcile reads it."""
         self._policies_read[key] = float("-inf")
 
     def note_resumed(self, key: Key, jobset: JobSetState) -> None:
-        """The JobSet was resumed: what its pods were asked before says nothing about the start that follows."""
+        """Drops evidence from before the JobSet was resumed: it says nothing about the start that follows."""
         self._evidence.forget_stopped(key, jobset.uid, jobset.restarts)
         self._nodes.forget_stopped(key, jobset.restarts)
 
     def forget_terminations(self, key: Key) -> None:
-        """Drops how processes ended; for a job whose next start is a new one."""
+        """Drops how processes ended, for a job whose next start is independent of that."""
         self._evidence.forget(key)
         self._nodes.forget(key)
 
     def forget(self, key: Key) -> None:
-        """Drops what was kept of a job that is gone or over."""
+        """Drops everything about a job that is gone or over."""
         self.forget_terminations(key)
         self._reports.forget(key)
         self._refusals.pop(key, None)
@@ -264,7 +261,7 @@ class Gatherer:
         self._unlabelled.discard(key)
 
     def _progress(self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]) -> Progress | None:
-        """What process 0 reported last; when it has ended and no other has taken its place, what it left."""
+        """The last report of process 0; if it has ended and was not replaced, the report that it left."""
         lead = _reporter(job, hosts)
         if lead is None or lead.succeeded:
             self._reports.forget(key)
@@ -291,15 +288,15 @@ class Gatherer:
         return WorkerJob(name=name, workers=workers, resource_version=version)
 
     def _report_interval(self, job: StoredJob, hosts: Sequence[Host]) -> float:
-        """Short until there is a step to show, and once a process has finished: the others are about to."""
+        """Seconds between reads: few until the first step, and once a process has finished: the others are about to."""
         often, seldom = self._settings.report_interval_seconds, self._settings.progress_interval_seconds
         awaits_first_step = job.spec.trainer is not None and job.status.step is None
         return often if awaits_first_step or any(host.succeeded for host in hosts) else max(often, seldom)
 
     async def _network_policy(self, key: Key, job: StoredJob, jobset: JobSetState | None) -> PolicyState | None:
-        """The job's NetworkPolicy; read as often as everything is listed, while pods may run.
+        """The job's NetworkPolicy, read once per resync interval while pods may run; None: it was not read.
 
-        That of a job without a JobSet is taken to be missing: to create it finds out.
+        That of a job without a JobSet is assumed to be missing: creating it shows whether it is.
         """
         if not self._settings.network_policies:
             return None
@@ -317,14 +314,14 @@ class Gatherer:
         return PolicyState() if policy is None else _policy_state(policy)
 
     async def _foreign_service(self, key: Key, job: StoredJob, jobset: JobSetState) -> str | None:
-        """The Service that JobSet would take for its own."""
+        """Name of the foreign Service that JobSet would take for its own; None: there is none."""
         if job.spec.workers or (jobset.suspended and job.spec.suspend):
             return None
         is_running = job.status.phase in RUNNING_PHASES
         return await self._services.foreign(key, jobset, is_running=is_running)
 
     async def _queue(self, key: Key, job: StoredJob, jobset: JobSetState) -> QueueState | None:
-        """What Kueue says, while it keeps the JobSet suspended."""
+        """The job's state in Kueue, while the JobSet is suspended."""
         if not job.spec.queue or not jobset.suspended or jobset.outcome is not None:
             self._workloads.forget(key)
             return None
@@ -356,7 +353,7 @@ def _failed_leaders(job: StoredJob, jobset: JobSetState, pods: Sequence[PodState
 
 
 def _reporter(job: StoredJob, hosts: Sequence[Host]) -> Host | None:
-    """Process 0; of workers that share units each knows as much, so the first of those that run."""
+    """The host whose report is read: process 0, or if workers share units the first running one: all know the same."""
     running = [host for host in hosts if host.ready and not host.succeeded]
     if running and shares_units(job.spec):
         return min(running, key=lambda host: host.host_index)

@@ -1,4 +1,4 @@
-"""A number for each job that is read at intervals, as far as the operator's rights allow."""
+"""A count for each job, read at intervals, as far as the operator's rights allow."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.terminations import Key
 
 INTERVAL_SECONDS = 30.0
-"""Between two looks for one job."""
+"""Between two reads for one job."""
 RIGHTS_INTERVAL_SECONDS = 300.0
-"""Until the right to look is tried again."""
+"""Until a missing right is tried again."""
 
 
 class IntervalCount:
-    """Keeps what was counted for each job until it is due again."""
+    """Keeps the count of each job until the next read is due."""
 
     def __init__(self, what: str, consequence: str, *, enabled: bool) -> None:
-        """Describes the right that a look needs, as `MissingRights` does; without `enabled` nothing is read."""
+        """`what`, `consequence`: of the required right, as in `MissingRights`; without `enabled` nothing is read."""
         self._enabled = enabled
         self._rights = MissingRights(what, consequence, interval_seconds=RIGHTS_INTERVAL_SECONDS)
         self._seen: dict[Key, tuple[float, int]] = {}
 
     async def count(self, key: Key, look: Callable[[], Awaitable[int]]) -> int:
-        """What `look` returns, or returned within the interval; 0 where it may not look.
+        """The result of `look`, or of its last call within the interval; 0: reading is not allowed.
 
         Raises:
             ApiError: the API server did not answer.
@@ -43,5 +43,5 @@ class IntervalCount:
         return found
 
     def forget(self, key: Key) -> None:
-        """What was counted for this job is not needed any more."""
+        """Drops the count of a job that does not need it any more."""
         self._seen.pop(key, None)

@@ -1,4 +1,4 @@
-"""Rights that this operator lacks, because its image is newer than its chart: logged once, and tried again seldom."""
+"""Rights that this operator lacks because its image is newer than its chart: logged once, and retried at intervals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MissingRights:
         return noted is not None and asyncio.get_running_loop().time() - noted < self._interval
 
     def note(self, namespace: str, error: Forbidden) -> None:
-        """A read was refused; the first of a namespace is a warning."""
+        """Records a refused read; the first one in a namespace is logged as a warning."""
         if namespace not in self._noted_at:
             logger.warning(
                 "No right to read %s in namespace %s, so %s; install the chart of this version, which grants it: %s",

@@ -1,6 +1,6 @@
-"""The nodes of failed attempts: a lost host shows up first as crashes elsewhere, and later as a node that is not well.
+"""The nodes of failed attempts: a lost host shows up first as crashes elsewhere, and later as an unhealthy node.
 
-A cordon alone says nothing (a job that crashes on a cordoned node crashes by itself); pods that a drain evicts are
+A cordon alone is no evidence (a job that crashes on a cordoned node crashes by itself); pods that a drain evicts are
 marked by Kubernetes.
 """
 
@@ -19,7 +19,7 @@ from tpujob_operator.observe.terminations import Key
 from tpujob_resource.models.times import parse_time
 
 INTERVAL_SECONDS = 5.0
-"""Between two looks at the nodes of one job."""
+"""Between two reads of the nodes of one job."""
 TAINTS = {
     "cloud.google.com/impending-node-termination": "is being taken away",
     "cloud.google.com/maintenance-window-started": "is under maintenance",
@@ -28,12 +28,12 @@ TAINTS = {
     "node.kubernetes.io/unreachable": "cannot be reached",
     "node.kubernetes.io/not-ready": "is not ready",
 }
-"""Taint to what it says (GKE's pages on disruption of TPU nodes; kubernetes/api:core/v1/well_known_taints.go)."""
+"""Meaning of each taint (GKE's pages on disruption of TPU nodes; kubernetes/api:core/v1/well_known_taints.go)."""
 MAINTENANCE_LABEL = "cloud.google.com/active-node-maintenance"
 
 
 class NodeWatch:
-    """Looks at the nodes of attempts that failed, and keeps which were not healthy."""
+    """Reads the nodes of failed attempts, and keeps the unhealthy ones."""
 
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
@@ -47,12 +47,12 @@ class NodeWatch:
     async def lost(
         self, key: Key, ended: Iterable[Ended], pods: Iterable[PodState], *, judged: int
     ) -> tuple[LostNode, ...]:
-        """The nodes of failed attempts that are, or were, not well.
+        """The nodes of failed attempts that are, or were, unhealthy.
 
         Args:
             key: Of the job.
-            ended: The failures that were seen.
-            pods: Those that are left.
+            ended: The observed failures.
+            pods: The existing pods.
             judged: How many attempts have been judged; their nodes do not matter any more.
         """
         if not self._enabled:
@@ -87,7 +87,7 @@ class NodeWatch:
         return self._labels.get(key, {}) if wanted else {}
 
     def forget_stopped(self, key: Key, first_attempt: int) -> None:
-        """Drops the nodes of an attempt that was suspended and goes on."""
+        """Drops the nodes of an attempt that was suspended and continues."""
         found = self._lost.get(key, {})
         self._lost[key] = {place: node for place, node in found.items() if node.attempt < first_attempt}
 
@@ -101,7 +101,7 @@ class NodeWatch:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where and when a pod of an attempt was put."""
+    """Where and when a pod of an attempt was scheduled."""
 
     attempt: int
     node: str
@@ -109,12 +109,12 @@ class _Place:
 
 
 def node_trouble(node: Mapping[str, Any] | None, *, placed_at: datetime | None = None) -> str | None:
-    """What is wrong with a node, to follow its name; None when it is well.
+    """What is wrong with a node, as a phrase after its name; None: it is healthy.
 
     Args:
-        node: As read; None when there is none of that name.
-        placed_at: When the pod was put there. A repaired node has its old name and is younger; one that an autoscaler
-            adds for a pod is younger than the pod alone.
+        node: As read; None: there is none of that name.
+        placed_at: When the pod was scheduled there. A repaired node has its old name and is younger than that; one that
+            an autoscaler adds for a pod is only younger than the pod.
     """
     if node is None:
         return "is gone"

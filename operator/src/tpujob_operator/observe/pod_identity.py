@@ -1,4 +1,4 @@
-"""Which host of which JobSet a pod is. Labels are anybody's to write, so what JobSet and Job set must agree."""
+"""Which host of which JobSet a pod is. Anyone can write labels, so they must agree with the pod's owner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PodIdentity:
 
 
 def pod_identity(pod: Mapping[str, Any]) -> PodIdentity | None:
-    """Who a pod is; None when its labels say nothing of the kind, or the Job that they name does not own it."""
+    """The identity of a pod; None: its labels do not have it, or the Job that they name does not own the pod."""
     metadata = pod["metadata"]
     found = metadata.get("labels") or {}
     slice_index = parse_count(found.get(kubernetes_names.JOB_INDEX))

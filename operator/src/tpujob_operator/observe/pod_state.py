@@ -1,4 +1,4 @@
-"""One pod as far as decisions need it: what is kept of thousands of them."""
+"""The fields of a pod that decisions need; only these are kept, of thousands of pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PodState:
     being_deleted: bool
     node: str | None
     placed_at: datetime | None
-    """When it was put on its node; None where it has none, or nothing tells."""
+    """When it was scheduled on its node; None: it has none, or the time is unknown."""
     version: int = field(default=0, compare=False)
     """The resource version: of two states of a pod the larger one is the newer."""
 
@@ -37,10 +37,10 @@ class PodState:
 
     @property
     def is_left(self) -> bool:
-        """Whether it may still have something running.
+        """Whether something may still run in it.
 
-        A pod that has ended may be there for as long as its job is suspended: the Job controller keeps one for each
-        index that is to be replaced, to count it.
+        An ended pod may exist for as long as its job is suspended: the Job controller keeps one for each index that is
+        to be replaced, to count it.
         """
         return self.phase not in ("Succeeded", "Failed")
 
@@ -55,7 +55,7 @@ class PodState:
 
 
 def pod_state(pod: Mapping[str, Any]) -> PodState | None:
-    """What is kept of a pod; None when it is no host of a JobSet."""
+    """The state of a pod; None: it is no host of a JobSet."""
     identity = pod_identity(pod)
     if identity is None:
         return None

@@ -1,8 +1,8 @@
-"""Where jobs stand in their queues, in the order in which Kueue tries them.
+"""The positions of jobs in their queues, in the order in which Kueue tries them.
 
-Kueue serves that order as an API of its own (https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/):
-one list of a LocalQueue serves all of its jobs. Nothing is counted from Workloads instead: the order also depends on
-fair sharing, and those of other namespaces may not be readable.
+Kueue serves that order as a separate API (https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/): one
+list of a LocalQueue serves all of its jobs. Positions are not computed from Workloads: the order also depends on fair
+sharing, and Workloads of other namespaces may not be readable.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tpujob_operator.observe.terminations import Key
 INTERVAL_SECONDS = 15.0
 """Between reads of one queue."""
 UNSERVED_SECONDS = 300.0
-"""Until a queue is asked for again that Kueue does not know, or where it serves no order."""
+"""Until the next read of a queue that Kueue does not know, or whose order it does not serve."""
 MOST_LISTED = 1000
-"""Workloads of one queue that are read; those behind them are further back than the last of these."""
+"""Most Workloads of one queue that are read; others count as directly behind the last of them."""
 
 logger = logging.getLogger(__name__)
 
 
 class QueuePositions:
-    """Reads the pending Workloads of LocalQueues, each list once for all who ask within seconds."""
+    """Reads the pending Workloads of LocalQueues, each list once for all calls within an interval."""
 
     def __init__(self, storage: Storage) -> None:
-        """Keeps where to read."""
+        """Reads from `storage`."""
         self._storage = storage
         self._rights = MissingRights(
             "localqueues/pendingworkloads.visibility.kueue.x-k8s.io",
@@ -44,7 +44,7 @@ class QueuePositions:
         self._read: dict[Key, tuple[float, Mapping[str, QueuePosition]]] = {}
 
     async def of(self, namespace: str, queue: str, workload: str) -> QueuePosition | None:
-        """How many Workloads are tried before this one; None where Kueue does not tell.
+        """How many Workloads are tried before this one; None: Kueue does not report it.
 
         Args:
             namespace: Of the queue and of the Workload.
@@ -65,7 +65,7 @@ class QueuePositions:
             return positions
 
     async def _look(self, key: Key) -> tuple[float, Mapping[str, QueuePosition]]:
-        """Seconds until the next look, and what was found; a position is not worth the pass of a job."""
+        """Seconds until the next read, and the positions; errors are only logged, and do not fail the reconcile."""
         try:
             items = await self._storage.list_pending_workloads(*key, limit=MOST_LISTED)
         except errors.Forbidden as error:

@@ -1,7 +1,6 @@
-"""What process 0 says of itself: while it runs in its /report, at its end in its termination message.
+"""The report of process 0: served at /report while it runs, and left in its termination message when it ends.
 
-Written by the user's pod, so nothing in it is trusted to make sense; and by a trainer of any version, so whatever is
-absent is unknown.
+The user's pod writes it, so every value is checked; the trainer may have any version, so absent values are unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_PHASES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCounts:
-    """How far workers that share a list of units are, all of them together."""
+    """The joint progress of workers that share a list of units."""
 
     total: int
     done: int
@@ -35,7 +34,7 @@ class UnitCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What process 0 says of itself; None is unknown."""
+    """The report of process 0; None: unknown."""
 
     phase: str
     step: int | None = None
@@ -57,13 +56,13 @@ class Progress:
     data_message: str = ""
     """What is slow."""
     goodput: Mapping[str, int] = field(default_factory=dict)
-    """Phase of time to seconds, over all attempts."""
+    """Seconds by phase, over all attempts."""
     units: UnitCounts | None = None
     """Of a job whose workers share units."""
     straggler_message: str | None = None
-    """Which processes the others wait for; empty when none stands out."""
+    """Which processes the others wait for; empty: none."""
     preflight_message: str | None = None
-    """Which hosts are slow or odd; empty when none is."""
+    """Which hosts are slow or unusual; empty: none."""
     in_place_restarts: int | None = None
     """How often all programs have started again in the pods that run."""
     in_place_cause: str | None = None
@@ -82,7 +81,7 @@ def progress_from_report(given: Any) -> Progress:
     """
     if not isinstance(given, dict):
         raise ValueError("a report is a JSON object")  # noqa: TRY004 — received data, not an argument
-    # For the names of its fields; their types are looked at one by one.
+    # For the names of its fields; their types are checked one by one.
     report: Report = given  # type: ignore[assignment]
     failing_since = _time(_number(report.get("checkpoint_failing_since")))
     fraction = _number(report.get("data_wait_fraction"))
@@ -129,9 +128,9 @@ def _units(report: Report) -> UnitCounts | None:
 
 
 def final_report(termination_message: str) -> Progress | None:
-    """The last report of a process that has ended, from its termination message; None when it left none.
+    """The last report of a process that has ended, from its termination message; None: it left no valid one.
 
-    Whether the end is seen is then not left to chance, with an operator that asks every few seconds.
+    An operator that polls every few seconds may otherwise miss the last state.
     """
     _, found = split_final_report(termination_message)
     if found is None:
@@ -143,7 +142,7 @@ def final_report(termination_message: str) -> Progress | None:
 
 
 def without_final_report(termination_message: str) -> str:
-    """The words of a termination message that are for people."""
+    """The human-readable part of a termination message."""
     words, _ = split_final_report(termination_message)
     return words
 

@@ -23,12 +23,12 @@ NOT_REPORTED = "unknown"
 
 
 def report_url(host: Host) -> str | None:
-    """Where a host's process serves its report; None before it has an address."""
+    """The URL of the report of a host's process; None: the host has no address yet."""
     return _url(host, ports.REPORT, PATH)
 
 
 def in_place_url(host: Host) -> str | None:
-    """Where the launcher of process 0 serves its account of restarts in place."""
+    """The URL of the launcher's account of restarts in place; None: the host has no address yet."""
     return _url(host, ports.IN_PLACE, in_place.PATH)
 
 

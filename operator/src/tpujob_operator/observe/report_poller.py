@@ -1,9 +1,9 @@
-"""The reports of all running jobs, read by a poller of its own: passes take the last one and never wait.
+"""Polls the reports of all running jobs in the background: reconciles use the last report and never wait for one.
 
-- Each job is asked at its own interval, give or take a tenth, so that the requests spread.
-- One that does not answer is asked less and less often; few are asked at once and none for long, so a slow pod costs
-  one of many places for two seconds.
-- A pass is asked for when a report says something new.
+- Each job is polled at its own interval, ±10 %, so that the requests spread.
+- One that does not answer is polled less often. The number of concurrent polls is limited, and each has a timeout, so a
+  slow pod takes one of many places for a few seconds.
+- A report with new content triggers a reconcile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpujob_operator.observe.terminations import Key
 
 AT_ONCE = 32
 LONGEST_BACKOFF = 4.0
-"""Times the interval, between attempts at a process that does not answer."""
+"""Largest factor of the interval between polls of a process that does not answer."""
 _random = random.SystemRandom()
 
 
@@ -54,13 +54,13 @@ class ReportPoller:
         url: Callable[[Host], str | None] = report_url,
         of_launcher: Callable[[Host], str | None] = in_place_url,
     ) -> None:
-        """Keeps the parts; `run` makes it work.
+        """Stores the parameters; `run` starts the polling.
 
         Args:
-            session: Makes the requests; stays the caller's to close.
+            session: Makes the requests; the caller closes it.
             news: Called for a job whose report has changed.
-            url: Where a host's report is.
-            of_launcher: Where its launcher serves the account of restarts in place; None: it does not.
+            url: The URL of a host's report.
+            of_launcher: The URL of its launcher's account of restarts in place; None: there is none.
         """
         self._session = session
         self._news = news
@@ -72,7 +72,7 @@ class ReportPoller:
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def follow(self, key: Key, host: Host, *, interval: float, asks_launcher: bool = False) -> Progress | None:
-        """Polls this host every so many seconds from now on; its last report, None before the first."""
+        """Polls this host every `interval` seconds from now on; returns its last report, None: there is none yet."""
         url = self._url(host)
         if url is None:
             self.forget(key)
@@ -92,11 +92,11 @@ class ReportPoller:
         return polled.progress
 
     def forget(self, key: Key) -> None:
-        """Asks this job's process no more."""
+        """Stops polling this job."""
         self._polled.pop(key, None)
 
     async def run(self) -> None:
-        """Asks until cancelled."""
+        """Polls until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._places.acquire()
@@ -109,14 +109,14 @@ class ReportPoller:
         self._changed.set()
 
     async def _next(self) -> tuple[Key, _Polled]:
-        """Waits for a job whose turn it is."""
+        """Waits for a job that is due."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
             while self._heap and self._heap[0][0] <= loop.time():
                 due, key = heapq.heappop(self._heap)
                 polled = self._polled.get(key)
-                # Forgotten, put off, or being asked at this moment.
+                # Otherwise it was forgotten or rescheduled, or is being polled now.
                 if polled is not None and polled.due == due and not polled.is_asked:
                     return key, polled
             timeout = max(0.0, self._heap[0][0] - loop.time()) if self._heap else None
@@ -142,5 +142,5 @@ class ReportPoller:
 
 
 def _news_of(progress: Progress | None) -> Progress | None:
-    """A report without what moves also while nothing happens."""
+    """A report without the fields that change even while nothing happens."""
     return None if progress is None else replace(progress, goodput={}, data_wait_fraction=None)

@@ -1,4 +1,4 @@
-"""Whose the Service is by which the hosts of a job find each other; read seldom while the job runs."""
+"""Whether the Service by which the hosts of a job find each other is its JobSet's; read seldom while the job runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ServiceReader:
         )
 
     async def foreign(self, key: Key, jobset: JobSetState, *, is_running: bool) -> str | None:
-        """Name of the Service that was not made for this JobSet; None when there is none, or when it may not be read.
+        """Name of the Service that was not made for this JobSet; None: there is none, or it may not be read.
 
         Args:
             key: Of the job.

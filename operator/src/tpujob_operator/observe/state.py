@@ -1,4 +1,4 @@
-"""What was seen of one TpuTrainingJob and its children: plain values, read once."""
+"""The observation of one TpuTrainingJob and its children: plain values, read once."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Ended:
     message: str
     """The termination message: the last lines, as the launcher or the kubelet wrote them."""
     finished_at: datetime
-    """To the second: this is all the precision that Kubernetes has."""
+    """To the second, which is the precision of Kubernetes."""
     was_asked: bool = False
     """Whether it had been asked to stop (deleted, evicted, preempted): a consequence or a disruption, not a cause."""
     asked_at: datetime | None = None
     """When that was, to the second; also set when it had ended before."""
     is_disrupted: bool = False
-    """Whether Kubernetes says so itself (evicted, preempted, node shut down); never so of a crash's peers."""
+    """Whether Kubernetes itself marked it (evicted, preempted, node shut down); never so for a crash's peers."""
     node: str | None = None
     """Name of the node it ran on."""
     created_at: datetime | None = None
@@ -61,20 +61,19 @@ class Ended:
     placed_at: datetime | None = None
     """When it was put on its node, which an autoscaler may have made for it."""
     version: int | None = None
-    """Resource version of the pod when it was first seen to have ended; grows with every write in the cluster."""
+    """Resource version of the pod when its end was first observed; grows with every write in the cluster."""
     asked_version: int | None = None
-    """The same for when it was first seen to be asked to stop; None if that was after its end."""
+    """The same for when a request to stop was first observed; None if that was after its end."""
 
     @property
     def cause_order(self) -> tuple[object, ...]:
         """Sorts the likeliest first cause of an attempt's failure to the front.
 
-        A code of 76 to 78 explains everything, whenever it was seen: such a process gives its reason. Then those that
-        ended by themselves, before those that were asked to, or that name another process: they may end before it, as
-        its exit handlers take their time. Then the clock, which counts in seconds and differs
-        between hosts. Within a second a code of its own counts more than 1, with which the trainer's processes follow
-        another one's end; then the moment at which a program says that it failed; at last the position, so that the
-        answer is always the same.
+        Exit codes 76 to 78 come first, whatever their time: such a process gives the reason. Then processes that ended
+        by themselves, before those that were asked to stop or that name another process: they may end before it,
+        because its exit handlers take time. Then the time, which has a precision of seconds and differs between hosts.
+        Within a second, other codes come before 1, with which the trainer's processes follow another one's end; then
+        the time at which a program reports that it failed; last the position, so that the order is deterministic.
         """
         failed_at = termination_message.failed_at(self.message)
         said = (failed_at is None, failed_at or 0.0)
@@ -85,7 +84,7 @@ class Ended:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it says, or Kubernetes does, that it was asked to end."""
+        """Whether its exit code or Kubernetes shows that it was asked to stop."""
         return self.was_asked or self.exit_code == ExitCode.STOPPED
 
 
@@ -99,9 +98,9 @@ class Leaving:
     attempt: int
     asked_at: datetime
     asked_version: int | None
-    """Resource version of the pod when it was first seen to be asked."""
+    """Resource version of the pod when the request was first observed."""
     is_disrupted: bool
-    """Whether Kubernetes says so itself; see `Ended`."""
+    """Whether Kubernetes itself marked it; see `Ended`."""
     node: str | None
 
 
@@ -122,7 +121,7 @@ class Host:
     """Why the container does not start, e.g. ImagePullBackOff; None while it does or is only being created."""
     waiting_message: str = ""
     unschedulable: str | None = None
-    """What the scheduler says, when it found no node."""
+    """The scheduler's message, if it found no node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,13 +141,13 @@ class JobSetState:
     outcome_at: datetime | None = None
     restarts: int = 0
     restarts_version: int | None = None
-    """Resource version when this number was first seen; 0 if it never was another one while this process watched."""
+    """Resource version when this number was first observed; 0: it has not changed while this process watched."""
     slices: int = 1
     hosts_per_slice: int = 1
     incarnation: int = 1
     """Which JobSet of its job this is."""
     spec_hash: str | None = None
-    """What it was made from, see `jobset.spec_hash`."""
+    """Hash of the spec that it was made from, see `jobset.spec_hash`."""
     host_network: bool = False
     """Whether its pods are on the network of their nodes, where a NetworkPolicy does not apply."""
 
@@ -164,19 +163,19 @@ class WorkerJob:
 
     name: str
     workers: int
-    """Pods that it is to have."""
+    """The desired number of pods."""
     resource_version: str
-    """As it was read: what changes it must still find this one."""
+    """As it was read; the precondition of a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LostNode:
-    """A node that had a pod of an attempt that failed, and is gone or not well."""
+    """A node that had a pod of a failed attempt, and is gone or unhealthy."""
 
     attempt: int
     name: str
     trouble: str
-    """What is wrong, to follow the name: `is not ready`."""
+    """What is wrong, as a phrase after the name: `is not ready`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +189,7 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueuePosition:
-    """Where a Workload stands among those that wait, in the order in which Kueue tries them."""
+    """The position of a Workload among the pending ones, in the order in which Kueue tries them."""
 
     ahead: int
     """Workloads of its ClusterQueue that are tried before it."""
@@ -200,90 +199,88 @@ class QueuePosition:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueState:
-    """What Kueue says of a job that it has not admitted."""
+    """The state in Kueue of a job that it has not admitted."""
 
     is_installed: bool = True
-    """Whether the cluster knows Kueue's Workloads at all."""
+    """Whether the cluster serves Kueue's Workloads at all."""
     since: datetime | None = None
     """When the wait started, or started again."""
     message: str = ""
-    """Kueue's words on what is waited for."""
+    """Kueue's message on what the job waits for."""
     position: QueuePosition | None = None
-    """While it waits for quota, where Kueue tells it."""
+    """While it waits for quota, if Kueue reports it."""
     has_quota: bool = False
     """Whether only admission checks are left."""
     cannot_be_admitted: bool = False
-    """Whether waiting alone does not help: a queue that does not exist or takes nothing, a Workload that is off."""
+    """Whether waiting alone does not help: the queue is missing or admits nothing, or the Workload is deactivated."""
     is_deactivated: bool = False
     """Whether the Workload's `spec.active` is false."""
     eviction: str = ""
-    """Kueue's words on why it took the job's place back."""
+    """Kueue's message on why it evicted the job."""
     is_preempted: bool = False
-    """Whether it did so for another job."""
+    """Whether it was evicted for another job."""
     preempted_by: str | None = None
-    """That job's kind, namespace and name, where they are known."""
+    """That job's kind, namespace and name; None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyState:
-    """The NetworkPolicy of the name that the job's has, as it is."""
+    """The existing NetworkPolicy with the name of the job's own."""
 
     owner_uids: tuple[str, ...] = ()
     spec: Mapping[str, Any] | None = None
-    """None when there is none."""
+    """None: there is none."""
     uid: str | None = None
     resource_version: str | None = None
-    """As it was read: what is written over it must still be this one."""
+    """As it was read; the precondition of a write."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed(StoredJob):
-    """All that a decision rests on: the job as it was read, and its children."""
+    """Everything that a decision depends on: the job as it was read, and its children."""
 
     jobset: JobSetState | None = None
     serves_jobsets: bool = True
-    """Whether the API server knows JobSets; looked at while the job has none that is recorded."""
+    """Whether the API server serves JobSets; checked while none is recorded for the job."""
     worker_job: WorkerJob | None = None
-    """None where the number of workers cannot have been changed."""
+    """None: the number of workers cannot have been changed."""
     hosts: tuple[Host, ...] = ()
     """Pods that exist and are not being deleted, of the newest attempt only."""
     ended: tuple[Ended, ...] = ()
-    """Failures of containers, read from pods now or seen by the watch before."""
+    """Failures of containers, read from pods now or observed by the watch before."""
     replaced: tuple[Ended, ...] = ()
-    """Those after which all went on in place, with another pod: they do not explain how the attempt ends."""
+    """Failures after which all programs restarted in place, with another pod: they do not explain the attempt's end."""
     leaving: tuple[Leaving, ...] = ()
     """Pods that were asked to stop and have not ended yet."""
     pods_left: int = 0
     """Pods of the JobSet that have not ended, those that are being deleted included."""
     lost_nodes: tuple[LostNode, ...] = ()
-    """Nodes of failed attempts' pods that are not well."""
+    """Unhealthy nodes of failed attempts' pods."""
     node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels of the nodes on which the job crashed too often, by name; without those that are gone."""
     capacity_notices: tuple[Notice, ...] = ()
-    """What scheduler and autoscaler say about the first pod without a node."""
+    """Events about the first pod without a node."""
     creation_failure: str | None = None
-    """Why pods cannot be created (quota, pod security, an admission webhook), in the API server's words."""
+    """The API server's message on why pods cannot be created (quota, pod security, an admission webhook)."""
     failed_leaders: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Pods of host 0 that have failed and are still there, by slice, of the newest attempt where single pods are
-    replaced."""
+    """Failed pods of host 0 that still exist, by slice, of the newest attempt, if single pods are replaced."""
     jobset_warning: str | None = None
-    """JobSet's own words on why it has no pods."""
+    """JobSet's message on why it has no pods."""
     jobset_refusal: str | None = None
-    """Why the JobSet could not be created or changed when that was last tried, in the API server's words."""
+    """The API server's message on why it refused the last creation or change of the JobSet."""
     queue: QueueState | None = None
     """Of a job with a queue whose JobSet is suspended."""
     progress: Progress | None = None
     in_place: tuple[PodAccount, ...] = ()
     """The accounts of attempts in the same pods, of running pods and of those that have ended."""
     free_slices: int = 0
-    """Slices more for which free machines, or quota of its queue, were seen, while the job runs with fewer than it asks
-    for."""
+    """Additional slices for which machines, or quota of the queue, are free, while the job runs with too few slices."""
     foreign_service: str | None = None
-    """Name of the Service by which hosts would find each other, where it was not made for this JobSet."""
+    """Name of the Service by which hosts would find each other, if it was not made for this JobSet."""
     network_policy: PolicyState | None = None
-    """The NetworkPolicy of the job's pods; None when it was not looked at."""
+    """The NetworkPolicy of the job's pods; None: it was not read."""
     is_namespace_deleted: bool = False
-    """Whether pods that have ended keep their namespace from being deleted."""
+    """Whether ended pods keep their namespace from being deleted."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @cached_property

@@ -1,7 +1,7 @@
 """How containers ended, kept from the watch's events: after a failure the pods are readable for seconds only.
 
-In memory, bounded by attempts and hosts. What matters of it is written into the job's status by the next reconcile,
-moments later.
+It is kept in memory, limited by attempts and hosts. The next reconcile, moments later, records the important part in
+the job's status.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ type Attempt = tuple[str, int]
 """The uid of a JobSet and its restart attempt."""
 
 MOST_PER_ATTEMPT = 4096
-"""As many as a job may have hosts. Beyond this what comes later is dropped: the first is the cause."""
+"""The most hosts that a job may have. Later ends beyond this are dropped: the first is the cause."""
 MOST_ATTEMPTS = 64
-"""Beyond this the oldest attempts go: a job that restarts for ever must not fill the memory."""
+"""Beyond this the oldest attempts are dropped: a job that restarts endlessly must not fill the memory."""
 WHOLE_MESSAGES = 16
-"""So many ends of an attempt keep their message: the likeliest causes. Of the others the last characters are kept,
-and what says who failed first."""
+"""Ends of an attempt that keep their whole message, the first ones: they are the likeliest causes. Of the others the
+last characters are kept, and the lines that say who failed first."""
 SHORT_MESSAGE_LENGTH = 200
 LONGEST_UNTOLD = timedelta(minutes=1)
-"""Most that a kubelet takes to tell that a container has ended. One that was seen to be asked to stop while it ran, and
-is said to have ended longer before, did so where the clock is behind."""
+"""Longest delay of a kubelet's report that a container has ended. If a container was observed to run when it was asked
+to stop, and its reported end is earlier by more than this, the clock of its node is behind."""
 
 
 class TerminationCache:
@@ -58,28 +58,28 @@ class TerminationCache:
         self._leaving: dict[Key, dict[str, tuple[str, Leaving]]] = {}
         """By the pod's uid; with the uid of its JobSet."""
         self._stopped: dict[Key, set[str]] = {}
-        """Uids of pods of an earlier start of an attempt, which say nothing about the present one."""
+        """Uids of pods of an earlier start of an attempt, which say nothing about the current one."""
         self._replaced: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
         """Ends of pods that were replaced, after which the attempt went on; by the pod's uid."""
         self._paused: set[Key] = set()
-        """Jobs whose next start is put off, by their status; a process that does not lead resumes none itself."""
+        """Jobs whose next start is delayed, according to status; a process that does not lead resumes none itself."""
 
     def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False, was_known: bool = True) -> bool:
-        """Keeps how this pod's container failed; whether that is news.
+        """Records how this pod's container failed; returns whether that is new.
 
         Args:
             key: Of the job.
             pod: As it is now.
             deleted: Whether the pod is gone.
-            was_known: Whether an earlier state of it was seen. Of one that was not, nobody knows in which version it
-                ended: it may have been written since.
+            was_known: Whether an earlier state of it was observed. If not, the version in which it ended is unknown: it
+                may have been written since.
         """
         identity = pod_identity(pod)
         if identity is None:
             return False
         final = final_report_of_pod(pod)
         made = str(pod["metadata"].get("creationTimestamp", ""))
-        # A pod of before, which workers leave beside its successor, is told of again by each list and at its deletion.
+        # An earlier pod, which workers leave beside its successor, is reported again by each list and at its deletion.
         if final is not None and made >= self._final_reports.get(key, ("", "", None))[1]:
             self._final_reports[key] = (identity.jobset_uid, made, final)
         uid, version = pod["metadata"]["uid"], _version(pod)
@@ -107,9 +107,9 @@ class TerminationCache:
         return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
 
     def _note_lead(self, key: Key, uid: str, identity: PodIdentity) -> None:
-        """Drops what others told of the pods before: JobSet resumes the same attempt in fresh pods.
+        """Drops other pods' accounts from before this pod of process 0: JobSet resumes the same attempt in new pods.
 
-        Only the pod of process 0 has a name in the status by which the sets of pods are told apart.
+        Status distinguishes sets of pods only by the name of the pod of process 0.
         """
         if self._leads.get(key) == uid:
             return
@@ -128,7 +128,7 @@ class TerminationCache:
     def _keep(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
         attempts = self._ended.setdefault(key, {})
         of_attempt = attempts.setdefault(attempt, {})
-        # The first word counts: later versions of a pod add deletion time stamps that came after its end.
+        # The first version counts: later ones add deletion timestamps from after the pod's end.
         if pod_uid in of_attempt or len(of_attempt) >= MOST_PER_ATTEMPT:
             return False
         if len(of_attempt) >= WHOLE_MESSAGES and ended.exit_code not in FATAL:
@@ -139,12 +139,12 @@ class TerminationCache:
         return True
 
     def note_all(self, key: Key, pods: Iterable[Mapping[str, Any]]) -> None:
-        """Keeps what these pods tell."""
+        """Records how the containers of these pods failed."""
         for pod in pods:
             self.note(key, pod)
 
     def note_job(self, key: Key, status: Status, *, deleted: bool) -> None:
-        """Drops what this status of the job makes needless: a process that does not lead learns it in no other way."""
+        """Drops what this status makes unnecessary: a process that is not the leader has no other source for that."""
         if deleted or status.phase in TERMINAL:
             self.forget(key)
             return
@@ -175,18 +175,18 @@ class TerminationCache:
                 self.forget(key)
 
     def of(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
-        """What is known of the pods of one JobSet."""
+        """The recorded ends of the pods of one JobSet."""
         attempts = self._ended.get(key, {}).items()
         return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
 
     def note_replaced(self, key: Key, jobset_uid: str, hosts: Iterable[Host], restarted_at: datetime) -> bool:
-        """Sets aside the ends of pods in whose place another one runs; whether there were any.
+        """Sets aside the ends of pods in whose place another one runs; returns whether there were any.
 
         Args:
             key: Of the job.
             jobset_uid: Its JobSet.
             hosts: The pods that run.
-            restarted_at: When the programs last started again in them: what ended before is overcome.
+            restarted_at: When the programs last started again in them; only earlier ends are set aside.
         """
         there = {(host.attempt, host.slice_index, host.host_index): host.pod for host in hosts}
         is_news = False
@@ -217,14 +217,14 @@ class TerminationCache:
         return tuple(left for uid, left in self._leaving.get(key, {}).values() if uid == jobset_uid)
 
     def forget_stopped(self, key: Key, jobset_uid: str, first_attempt: int) -> None:
-        """Drops the ends of pods that were asked to stop because the JobSet was suspended, also those still to come.
+        """Drops the ends of pods that were asked to stop because the JobSet was suspended, also future ones.
 
         JobSet resumes the attempt that it suspended: pods of both starts have the same attempt number.
 
         Args:
             key: Of the job.
             jobset_uid: Its JobSet, which is resumed.
-            first_attempt: The attempt that goes on; earlier ones keep their ends.
+            first_attempt: The attempt that continues; earlier ones keep their ends.
         """
         leaving = self._leaving.pop(key, {})
         self._stopped.setdefault(key, set()).update(leaving)
@@ -234,18 +234,18 @@ class TerminationCache:
                 self._stopped[key].update(stopped)
                 for pod in stopped:
                     del of_attempt[pod]
-        # Of those before that rest, too: they would explain why all pods are new after it.
+        # Earlier replaced pods, too: they would be taken for the reason why all pods are new after the suspension.
         for uid, number in [each for each in self._replaced.get(key, {}) if each[0] == jobset_uid]:
             if number >= first_attempt:
                 del self._replaced[key][uid, number]
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
-        """What process 0 of this JobSet reported when it last ended; None when it left no report."""
+        """What process 0 of this JobSet reported when it last ended; None: it left no report."""
         uid, _, progress = self._final_reports.get(key, ("", "", None))
         return progress if uid == jobset_uid else None
 
     def drop_final_report(self, key: Key) -> None:
-        """Another process 0 runs: should it end without a word, the one before it has nothing to say."""
+        """Drops the final report: another process 0 runs, and the old report does not describe its end."""
         self._final_reports.pop(key, None)
 
     def forget(self, key: Key) -> None:

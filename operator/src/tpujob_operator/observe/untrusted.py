@@ -10,15 +10,15 @@ from tpujob_contract.storage_address import redacted
 
 LARGEST_COUNT_DIGITS = 9
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters other than tab and newline, and surrogates: a terminal obeys the former, and the API server stores
-the latter as something else, so that a status would never equal what was written."""
+"""Control characters other than tab and newline, and surrogates: a terminal interprets the former, and the API server
+replaces the latter, so that a status would never equal what was written."""
 
 
 def clean_text(value: Any, *, limit: int) -> str:
     """At most `limit` characters of a string, each of them printable, a tab or a newline; empty for anything else.
 
-    Without users, passwords and queries of addresses: a program may quote one, and statuses and Events are read by more
-    people than its spec.
+    Users, passwords and queries of addresses are removed: a program may print them, and more people can read statuses
+    and Events than its spec.
     """
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", redacted(value)[:limit]) if isinstance(value, str) else ""
 
@@ -36,7 +36,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_count(text: Any) -> int | None:
-    """The number that a label's value is, from 0; None for anything else."""
+    """The number in a label's value, from 0; None: the value is something else."""
     if not isinstance(text, str) or len(text) > LARGEST_COUNT_DIGITS or not (text.isascii() and text.isdecimal()):
         return None
     return int(text)

@@ -1,7 +1,7 @@
 """Why Kueue has not admitted a job: its Workload, read at intervals while the job waits.
 
-The poll is bounded for all jobs together: a queue may hold thousands. What ends the wait, the JobSet being resumed, is
-of the watch.
+The poll rate of all jobs together is limited: a queue may hold thousands. The watch reports the end of the wait, when
+the JobSet is resumed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_READS_PER_SECOND = 10.0
 """For all jobs that wait; with more than 300 of them the interval grows."""
 MESSAGE_LENGTH = 600
 INADMISSIBLE = "Inadmissible"
-"""Reason of QuotaReserved where a queue does not exist or takes nothing; like the other words here from
+"""Reason of QuotaReserved if a queue does not exist or admits nothing; this and the other names here are from
 kubernetes-sigs/kueue:apis/kueue/v1beta2/workload_types.go."""
 PREEMPTED = "Preempted"
 _PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})")
@@ -53,7 +53,7 @@ class WorkloadReader:
         self._read: dict[Key, tuple[str, float, QueueState | None]] = {}
 
     async def state(self, key: Key, jobset_uid: str) -> QueueState | None:
-        """What Kueue says of a job; None when that is not known.
+        """The state of a job in Kueue; None: it is not known.
 
         Raises:
             ApiError: the API server did not answer.
@@ -72,7 +72,7 @@ class WorkloadReader:
         return state
 
     def forget(self, key: Key) -> None:
-        """This job does not wait any more."""
+        """Drops the state of a job that does not wait any more."""
         self._read.pop(key, None)
 
     async def _look(self, namespace: str, jobset_uid: str) -> QueueState | None:
@@ -90,7 +90,7 @@ class WorkloadReader:
         return replace(state, position=await self._positions.of(namespace, queue, workload["metadata"]["name"]))
 
     async def _owner(self, namespace: str, job_uid: str) -> str | None:
-        """Kind, namespace and name of what a Workload was made for; None where that may not be known."""
+        """Kind, namespace and name of the job with this uid, from its Workload; None: no Workload shows them."""
         found = await self._storage.list_workloads(None if self._clusterwide else namespace, job_uid=job_uid)
         for workload in found or []:
             for owner in workload["metadata"].get("ownerReferences") or []:
@@ -100,11 +100,11 @@ class WorkloadReader:
 
 
 def queue_state(workload: Object, *, preempted_by: str | None = None) -> QueueState:
-    """What a Workload says about its wait.
+    """The state of a job in Kueue, from its Workload.
 
     Args:
         workload: As the API server has it.
-        preempted_by: What it had to make room for.
+        preempted_by: The job for which it was preempted.
     """
     status, spec = workload.get("status") or {}, workload.get("spec") or {}
     conditions = {c.get("type"): c for c in status.get("conditions") or []}
@@ -124,7 +124,7 @@ def queue_state(workload: Object, *, preempted_by: str | None = None) -> QueueSt
 
 
 def preemptor_uid(workload: Object) -> str | None:
-    """The uid of what this Workload had to make room for; None when it was not preempted."""
+    """The uid of the job for which this Workload was preempted; None: it was not, or the uid is unknown."""
     conditions = {c.get("type"): c for c in (workload.get("status") or {}).get("conditions") or []}
     evicted = _true(conditions, "Evicted")
     found = _PREEMPTOR.search(clean_text(evicted.get("message"), limit=MESSAGE_LENGTH))
@@ -137,7 +137,7 @@ def _true(conditions: Mapping[str | None, Any], kind: str) -> Mapping[str, Any]:
 
 
 def _checks(status: Mapping[str, Any]) -> str:
-    """The admission checks that are not passed, such as a ProvisioningRequest, in their own words."""
+    """Names and messages of the admission checks that have not passed, such as a ProvisioningRequest."""
     waiting = [check for check in status.get("admissionChecks") or [] if check.get("state") != "Ready"]
     words = [": ".join(part for part in (check.get("name"), check.get("message")) if part) for check in waiting]
     return clean_text("; ".join(words), limit=MESSAGE_LENGTH)

@@ -1,4 +1,4 @@
-"""What the person who installs the operator decides, read from the environment once at start."""
+"""The settings of an installation of the operator, read from the environment once at start."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Settings(JobSettings):
 
 PREFIX = "OPERATOR_"
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_[0-9]+_")
-"""What Kubernetes adds for a Service that happens to be called `operator…`; its OPERATOR_…_PORT is a tcp:// URL."""
+"""Variables that Kubernetes adds for a Service with a name `operator…`; its OPERATOR_…_PORT is a tcp:// URL."""
 
 
 def _read(environ: Mapping[str, str]) -> dict[str, object]:

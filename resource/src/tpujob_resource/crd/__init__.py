@@ -1,1 +1,1 @@
-"""The CustomResourceDefinition, generated from the models of `api`."""
+"""The CustomResourceDefinition, generated from the models in `tpujob_resource.models`."""

@@ -1,4 +1,4 @@
-"""`python -m tpujob_resource.crd` writes the definition, or compares it."""
+"""`python -m tpujob_resource.crd` writes the CustomResourceDefinition, or compares it."""
 
 import sys
 

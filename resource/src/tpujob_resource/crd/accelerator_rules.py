@@ -1,4 +1,4 @@
-"""What the API server refuses of `spec.accelerator`: the form, then the sizes and shapes of each generation."""
+"""The API server's rules for `spec.accelerator`: the form, then the sizes and shapes of each generation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _DIMENSION = "[1-9][0-9]{0,2}"
 
 
 def accelerator_rules() -> list[Rule]:
-    """For `spec.accelerator`: the form, then the sizes and shapes of each generation."""
-    # Anchored once, around everything.
+    """Rules for `spec.accelerator`: the form, then the sizes and shapes of each generation."""
+    # One anchor for all forms.
     flat = [g for g in GENERATIONS.values() if g.dimensions == 2]
     solid = [g for g in GENERATIONS.values() if g.dimensions == 3]
     forms = [f"cpu:{_DIMENSION}x{_DIMENSION}"]
@@ -44,7 +44,7 @@ def _size_rule(generation: Generation) -> Rule:
 
 
 def _nearest(generation: Generation, size: str, sizes: list[int]) -> str:
-    """A CEL expression for the sizes around one: a decision tree, as the cost of list functions is not bounded."""
+    """A CEL expression for the sizes closest to one: a decision tree, because list functions have no cost bound."""
     if len(sizes) == 1:
         return text(suggestions.nearest(generation, sizes[0] + 1))
     middle = len(sizes) // 2

@@ -51,7 +51,7 @@ def custom_resource_definition() -> dict[str, Any]:
 
 
 def _build_versions() -> list[dict[str, Any]]:
-    """Both versions, of one schema: without a webhook the API server can only change the name of one to the other."""
+    """Both versions with one schema: without a webhook the API server converts only the version's name."""
     same = {
         "subresources": {"status": {}},
         "additionalPrinterColumns": _build_columns(),
@@ -63,7 +63,7 @@ def _build_versions() -> list[dict[str, Any]]:
         {
             "name": old,
             "served": True,
-            # An operator of before reads nothing else, and an upgrade can be taken back.
+            # Earlier operators read no other version, so an upgrade can be rolled back.
             "storage": True,
             "deprecated": True,
             "deprecationWarning": f"{kubernetes_names.API_VERSION} {kubernetes_names.KIND} is deprecated and goes on "
@@ -112,12 +112,12 @@ def _build_spec() -> Schema:
 
 
 WITH_EXPONENTS = ("steps", "tokens", "optimizer.warmupSteps")
-"""Whole numbers that people write as 20e9. The API server reads a float there, which an integer's schema allows and its
-CEL does not: a rule that looks at the field would refuse the resource. A number without a fraction is fine for both."""
+"""Whole numbers that users write as 20e9. The API server reads a float, which an integer's schema allows but its CEL
+does not: a rule that reads the field would refuse the resource. A number without a fraction works for both."""
 
 
 def _build_trainer(plain: Schema) -> Schema:
-    """The trainer's own schema, whole: the API server refuses a field that is not in it."""
+    """The trainer's own schema: the API server refuses fields that are not in it."""
     published = trainer_schema()
     if published is None:
         return plain
@@ -133,13 +133,13 @@ def _build_trainer(plain: Schema) -> Schema:
 
 
 def is_too_costly(rule: Rule) -> bool:
-    """Whether a rule is beyond the API server's budget, a pattern for each item of a list; the operator has it."""
+    """Whether a rule, a pattern for each item of a list, exceeds the API server's budget; the operator evaluates it."""
     return rule.at.endswith("[]") and any(condition.kind in ("matches", "differs") for condition in rule.when)
 
 
 def _build_status() -> Schema:
     status = structural(Status.model_json_schema(by_alias=True, mode="serialization"))
-    # The operator writes what it knows.
+    # The operator omits fields that it does not know.
     status.pop("required", None)
     status["properties"]["conditions"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return status
@@ -172,13 +172,13 @@ def _build_columns() -> list[dict[str, Any]]:
 
 
 def as_yaml() -> str:
-    """The definition as the text of a file; what both versions have is written once, and an alias the second time."""
+    """The definition as YAML; parts that both versions share are written once, with an alias for the second version."""
     text: str = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=110, allow_unicode=True)
     return _HEADER + text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the file, or with --check compares it; returns 1 when it differs."""
+    """Writes the file, or compares it with --check; returns 1 if it differs."""
     parser = argparse.ArgumentParser(prog="python -m tpujob_resource.crd", description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, default=FILE)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")

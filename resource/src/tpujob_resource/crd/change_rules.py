@@ -1,4 +1,4 @@
-"""What the API server refuses of a change: fields of a job that runs or of any, and a number that is lowered."""
+"""The API server's rules for edits: immutable fields, fields that are frozen in a running job, numbers to raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_resource.models.status import EDITABLE_PHASES
 
 
 def root_rules() -> list[Rule]:
-    """For the whole object: what cannot change while a job runs."""
+    """Rules for the whole object about edits that are not allowed."""
     found = changes(Spec)
     single = [_CEL[change](field) for field, change in found.items() if change in _CEL]
     frozen = {field: _same(field) for field, change in found.items() if change is Change.STOPPED}
@@ -23,7 +23,7 @@ def root_rules() -> list[Rule]:
 
 
 def _is_elastic() -> str:
-    """Workers that share units through the bucket may come and go, as in `shared_units.is_elastic`."""
+    """A CEL expression for `shared_units.is_elastic`: the number of workers that share units may change."""
     return (
         "oldSelf.status.phase != 'Succeeded' && has(self.spec.workers) && has(oldSelf.spec.workers) "
         "&& !has(self.spec.queue) && has(self.spec.trainer) && has(self.spec.trainer.task) "
@@ -54,17 +54,17 @@ def _constant_rule(field: str) -> Rule:
 
 
 def _frozen_rule(fields: Mapping[str, str]) -> Rule:
-    """One rule for all fields, though no path then names the field: the sentence does.
+    """One rule for all fields; its message names the field, because its path cannot.
 
-    Each write of a status evaluates every rule of the object. To look at a field, the API server copies the schemas of
-    all fields beside it, and status has sixty; thirty rules that begin with its phase took milliseconds of each write.
+    Each write of a status evaluates all rules of the object. To read a field, the API server copies the schemas of all
+    fields beside it, and status has sixty; thirty rules that read its phase took milliseconds of each write.
 
     Args:
-        fields: For each the condition that it has not changed, or may.
+        fields: By field, the condition that it is unchanged, or may change.
     """
     phases = texts([str(phase) for phase in EDITABLE_PHASES])
     is_editable = f"!has(oldSelf.status) || !has(oldSelf.status.phase) || oldSelf.status.phase in {phases}"
-    # Concatenated: the API server takes a list of them to be too costly.
+    # Concatenated, because the API server estimates the cost of a list as too high.
     named = " + ".join(f"(({condition}) ? '' : {text(f'spec.{field} ')})" for field, condition in fields.items())
     return rule(
         f"{is_editable} || ({' && '.join(f'({each})' for each in fields.values())})",

@@ -1,4 +1,4 @@
-"""The CEL of the rules between fields: each row where it stands in the schema, with the row's own words."""
+"""Translates the rules between fields to CEL: each row at its place in the schema, with the row's own message."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def attach(schema: Schema, rows: Iterable[Rule]) -> None:
     """Writes the rows into a structural schema.
 
     Args:
-        schema: Of the document that the rows' places and absolute paths start in.
-        rows: Those that the API server can evaluate.
+        schema: The schema of the document to which the rows' places and absolute paths refer.
+        rows: Rows that the API server can evaluate.
     """
     alike: dict[object, list[_Made]] = {}
     for number, row in enumerate(map(nearest, rows)):
@@ -33,9 +33,9 @@ def attach(schema: Schema, rows: Iterable[Rule]) -> None:
 
 
 def attach_unique(schema: Schema, at: str, field: str, message: str) -> None:
-    """Writes into a schema that no two items of a list have the same value in a field.
+    """Adds to a schema that no two items of a list have the same value in a field.
 
-    A name is the key of its list for the API server, which then merges lists by it.
+    `name` becomes the key of its list, by which the API server merges lists.
     """
     items, path = _node(schema, at.removesuffix("[]").split(".")), keys(field)
     if field == "name":
@@ -47,17 +47,17 @@ def attach_unique(schema: Schema, at: str, field: str, message: str) -> None:
 
 @dataclass(frozen=True)
 class Value:
-    """Something that an expression stands for."""
+    """A CEL expression and the schema of its value."""
 
     expression: str
     schema: Mapping[str, Any]
     guards: tuple[str, ...] = ()
-    """What must hold before the expression may be evaluated."""
+    """Conditions that must hold before the expression may be evaluated."""
 
     def at(self, path: str) -> Value:
-        """A field of it, which may be absent."""
+        """The expression for a field of it, which may be absent."""
         if path == "metadata.name":
-            return Value("self.metadata.name", {"type": "string"})  # no schema lists it, and it is always there
+            return Value("self.metadata.name", {"type": "string"})  # no schema has it, but it is always present
         value = self
         for key in keys(path):
             if "properties" in value.schema:
@@ -70,18 +70,18 @@ class Value:
         return value
 
     def when(self, condition: str) -> str:
-        """A condition on it that is false where it is absent."""
+        """The condition, guarded so that it is false if the value is absent."""
         return " && ".join([*self.guards, condition] if condition else self.guards)
 
     def otherwise(self, default: Any) -> str:
-        """Its expression, with a default where it is absent."""
+        """The expression, with a default if the value is absent."""
         shown = text(default) if isinstance(default, str) else str(default)
         return self.expression if not self.guards else f"({' && '.join(self.guards)} ? {self.expression} : {shown})"
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a row stands, from which its conditions look at fields."""
+    """The place of a row, to which the paths of its conditions are relative."""
 
     here: Value
     root: Value
@@ -100,19 +100,19 @@ class _Made:
     """A row in CEL."""
 
     node: Schema
-    """Where it stands."""
+    """The schema of its place."""
     wrap: str
-    """What is around its condition."""
+    """A format string around its condition."""
     condition: str
-    """Of what is refused."""
+    """True for refused values."""
     guard: str
-    """What it needs to be there, of which most jobs have nothing; empty without such a thing."""
+    """A condition that a field is present that most jobs do not have; empty if the row needs no such field."""
     field: str | None
     message: str
 
 
 def _rule(rows: list[_Made]) -> dict[str, Any]:
-    """One rule for rows that say the same of a field: whether it is there is looked at once for all of them."""
+    """One rule for rows with the same field and message, so that their common guard is evaluated once."""
     first = rows[0]
     several = " || ".join(f"({row.condition})" for row in rows)
     condition = first.condition if len(rows) == 1 else f"{first.guard} && ({several})"
@@ -120,7 +120,7 @@ def _rule(rows: list[_Made]) -> dict[str, Any]:
 
 
 def _cel(schema: Schema, row: Rule) -> _Made:
-    """A row as the API server reads it."""
+    """A row in CEL."""
     parts = row.at.split(".") if row.at else []
     absolute = [keys(each.path[1:])[:-1] for each in row.when if each.path.startswith("/")]
     if any(each.kind == "on volume" for each in row.when):
@@ -147,9 +147,9 @@ def _cel(schema: Schema, row: Rule) -> _Made:
 
 
 def _field(row: Rule, above: list[str], below: list[str], *, each_key: bool) -> tuple[str | None, str]:
-    """The path that the API server names, from where the row stands, and the sentence."""
+    """The path that the API server names, relative to the row's place, and the message."""
     if not above and row.field.startswith("metadata."):
-        return None, f"{row.field}: {row.message}"  # no path of a rule leads into metadata
+        return None, f"{row.field}: {row.message}"  # the path of a rule cannot lead into metadata
     if each_key:
         return None, f"has a key that {row.message}"
     path = [*(part.removesuffix("[]") for part in below[:1]), *(() if below else keys(row.field))]
@@ -170,7 +170,7 @@ _RESERVED = ("loop", "if", "in", "as", "for", "import", "package", "namespace")
 
 
 def _escaped(key: str) -> str:
-    """Names that CEL reserves are written otherwise (kubernetes.io, "Validation expression")."""
+    """The name of a key in CEL, with reserved words and characters escaped (kubernetes.io, "Validation expression")."""
     return f"__{key}__" if key in _RESERVED else key.replace("-", "__dash__").replace(".", "__dot__")
 
 
@@ -249,7 +249,7 @@ def _on_volume(place: _Place, each: Condition) -> str:
     is_lasting = f"({' || '.join(f'has(v.{kind})' for kind in LASTING)})"
     if each.values[0] == "none":
         return f"{is_local} && !{some('')}"
-    # Where one volume is mounted within another, the operator looks at the inner one.
+    # If one volume is mounted inside another, only the operator checks the inner one.
     fault = {"lost": f"!{is_lasting}", "readOnly": f"({is_lasting} && has(v.readOnly) && v.readOnly)"}[each.values[0]]
     return f"{is_local} && {some(f' && {fault}')} && !{some(f' && !{fault}')}"
 

@@ -1,7 +1,7 @@
-"""How a row costs the API server little: it evaluates each rule at each write of a job, also of the status alone.
+"""Reduces the cost of rules for the API server, which evaluates each rule at each write of a job or of its status.
 
-To look at one field, it copies the schemas of all fields beside it, once where the field is absent, more often where it
-is there. So a rule should look at few fields, and at a place that has few.
+To read one field, it copies the schemas of all fields beside it, once if the field is absent, more often if it is
+present. So a rule should read few fields, at a place that has few.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ USUAL = (
     "path",
     "tokenizer",
 )
-"""Fields that most jobs have, as rows name them: a condition that they are there decides seldom."""
+"""Paths in rows of fields that most jobs have: a condition that they are present is seldom false."""
 
 
 def in_order(row: Rule) -> list[Condition]:
-    """The conditions of a row, those first that are false of most jobs, so that the others are not looked at."""
+    """The conditions of a row, those first that are false for most jobs, so that the others are not evaluated."""
     return sorted(row.when, key=_rank)
 
 
 def is_rare(each: Condition) -> bool:
-    """Whether a condition is about a field that few jobs have, and false without it."""
+    """Whether a condition is about a field that few jobs have, and is false without it."""
     return each.kind not in ("absent", "several") and each.default is None and each.path not in USUAL
 
 
 def _rank(each: Condition) -> tuple[int, int]:
-    """How seldom a condition is false, and how deep it looks for that."""
+    """Sort key: how seldom a condition is false, and the depth of its path."""
     if each.kind == "several" or each.default is not None:
         return 2, 0
     depth, is_usual = len(keys(each.path)), each.path in USUAL
@@ -46,7 +46,7 @@ def _rank(each: Condition) -> tuple[int, int]:
 
 
 def nearest(row: Rule) -> Rule:
-    """The row at the place that is next to all fields it looks at, if it says nothing where that place is absent."""
+    """The row, moved to the innermost place with all its fields, if it does not apply where that place is absent."""
     while (head := _head(row)) is not None:
         cut = len(head) + 1
         row = replace(
@@ -59,12 +59,12 @@ def nearest(row: Rule) -> Rule:
 
 
 def _head(row: Rule) -> str | None:
-    """The key under which all that a row looks at lies; None if there is none."""
+    """The key under which all fields of a row are; None: there is none, or the row cannot be moved there."""
     heads = {keys(path)[0] for path in (row.field, *row.paths()) if path}
     if len(heads) != 1 or row.at[-2:] in ("[]", "{}") or any(each.kind == "on volume" for each in row.when):
         return None
     (head,) = heads
-    # The path of a key in quotes begins with a bracket, and would be shown with a dot before it.
+    # The path of a quoted key begins with a bracket, and would be shown with a dot before it.
     is_below = all(re.match(rf"{head}\.[^\"]", path) for path in (row.field, *row.paths()))
     needs_it = any(each.kind not in ("absent", "several") and each.default is None for each in row.when)
     return head if is_below and needs_it and head != "metadata" else None

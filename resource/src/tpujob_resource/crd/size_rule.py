@@ -1,4 +1,4 @@
-"""What the API server refuses of the size of a spec: an estimate, as only the operator sees the bytes."""
+"""The API server's rule for the size of a spec: an estimate, because only the operator counts the bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tpujob_resource.rules.limits import MAX_SPEC_BYTES
 
 
 def size_rule() -> Rule:
-    """For `spec`: the characters of its long lists."""
+    """A rule for `spec` that limits the characters of its long lists."""
     return rule(
         f"{' + '.join(_length(field) for field in ('command', 'args', 'env'))} <= {MAX_SPEC_BYTES}",
         f"command, args and values of env have more than {MAX_SPEC_BYTES} characters, and every pod repeats them: "
@@ -16,6 +16,6 @@ def size_rule() -> Rule:
 
 
 def _length(field: str) -> str:
-    """A CEL expression for the characters of a list of strings, or of the values of variables."""
+    """A CEL expression for the number of characters in a list of strings, or in the values of variables."""
     value = "has(x.value) ? size(x.value) : 0" if field == "env" else "size(x)"
     return f"(has(self.{field}) ? self.{field}.map(x, {value}).sum() : 0)"

@@ -1,8 +1,8 @@
-"""From JSON Schema to the structural schema that Kubernetes accepts.
+"""Converts a JSON Schema to the structural schema that Kubernetes accepts.
 
-What differs: no references and no definitions, no null (absent is absent), no titles, no defaults (they live in
-code), no `additionalProperties: false` (Kubernetes prunes, and kubectl refuses, what is not listed), and a cap on
-everything that may grow, without which the cost of the CEL rules cannot be bounded.
+Differences: no references and definitions, no null (a field is absent instead), no titles, no defaults (they are in the
+code), no `additionalProperties: false` (Kubernetes prunes unknown fields, and kubectl refuses them), and a limit on
+every string, list and map, without which the cost of the CEL rules cannot be bounded.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _KEPT = (
 
 
 def structural(schema: Mapping[str, Any]) -> Schema:
-    """A structural schema that accepts what this JSON Schema accepts, null aside.
+    """A structural schema that accepts what this JSON Schema accepts, except null.
 
     Args:
-        schema: JSON Schema, definitions under `$defs`.
+        schema: JSON Schema, with definitions under `$defs`.
     """
     return _convert(schema, schema.get("$defs", {}))
 
@@ -62,7 +62,7 @@ def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
         case "integer":
             result["format"] = "int64"
         case None:
-            # Anything: the schema does not know.
+            # The schema allows any type.
             result[PRESERVE] = True
     return result
 
@@ -84,12 +84,12 @@ def _values(schema: Mapping[str, Any]) -> Any:
 
 
 def _asks_for_keys(options: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether alternatives only say which keys must be there: left to the operator, whose message is better."""
+    """Whether alternatives only differ in required keys; these are left to the operator, whose message is better."""
     return bool(options) and all(option.keys() == {"required"} for option in options)
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with its reference followed and the alternative to null taken; what stands beside them wins."""
+    """The schema with references and alternatives to null resolved; keys beside them take precedence."""
     resolved = dict(schema)
     while True:
         if "$ref" in resolved:

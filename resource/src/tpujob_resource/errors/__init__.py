@@ -1,4 +1,4 @@
-"""What can be wrong with a resource, in sentences for the person who wrote it."""
+"""Errors in a resource, with messages for the user who wrote it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 
 class InvalidField(ValueError):  # noqa: N818 — it names what was found, and ends in a condition called Invalid
-    """One field holds a value that cannot work; permanent until it is edited.
+    """One field has a value that cannot work; permanent until the user edits it.
 
     Attributes:
-        field: path as the user wrote it, such as `spec.accelerator`.
-        problem: what was given, what is allowed and what to do, without the path.
+        field: The path as the user wrote it, such as `spec.accelerator`.
+        problem: The given value, what is allowed and what to do, without the path.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -20,10 +20,10 @@ class InvalidField(ValueError):  # noqa: N818 — it names what was found, and e
 
 
 class InvalidJob(ValueError):  # noqa: N818
-    """A resource cannot become a JobSet; permanent until it is edited.
+    """A resource cannot become a JobSet; permanent until the user edits it.
 
     Attributes:
-        problems: everything that is wrong with it, one line each, each beginning with the path of the field.
+        problems: All errors in it, one line each, which starts with the path of the field.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:

@@ -1,1 +1,1 @@
-"""From a job to its JobSet and the objects beside it; pure functions of job and settings."""
+"""Builds the JobSet of a job and the objects beside it; pure functions of job and settings."""

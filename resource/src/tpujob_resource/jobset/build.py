@@ -1,10 +1,10 @@
-"""From a job to its JobSet. Pure and total: the same job and settings give the same bytes.
+"""Builds the JobSet of a job. Pure and total: the same job and settings give the same bytes.
 
-- One replicated job; a slice is a Job, a host a pod, so that Kubernetes' own indexes are slice and host.
-- JobSet restarts in place, all slices at once, without a limit: the operator keeps the budget.
-- Independent workers are one Job whose indexes fail and are retried alone.
-- With `inPlaceRestarts`, a Job replaces a pod that is lost, and the launchers of the others wait for it.
-- A live JobSet is never compared with a desired one, its webhooks change it: the hash says what it was made from.
+- One replicated job; a slice is a Job, a host is a pod, so that Kubernetes' own indexes are slice and host.
+- JobSet restarts all slices at once, without a limit: the operator counts restarts.
+- Independent workers are one Job whose indexes fail and are retried individually.
+- With `inPlaceRestarts`, a Job replaces a lost pod, and the launchers of the others wait for it.
+- A live JobSet is never compared with a desired one, because webhooks change it: the hash identifies its inputs.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def build_jobset(
     """The JobSet that runs a job.
 
     Args:
-        job: as `load_job` accepts it.
-        settings: images and defaults of this installation.
-        incarnation: which JobSet of this job, from 1; every one has the job's own name.
-        avoided: node labels and values of machines that its pods keep off.
-        slices: how many it has, where that is not `spec.slices`.
+        job: A job that `load_job` has accepted.
+        settings: Images and defaults of this installation.
+        incarnation: The number of the job's JobSet, from 1; all of them have the job's name.
+        avoided: Node labels and values of machines that its pods avoid.
+        slices: The number of slices; None: `spec.slices`.
     """
     sized = job if slices is None else job.with_slices(slices)
     return {
@@ -55,9 +55,9 @@ def build_jobset(
 
 
 def spec_hash(job: TpuTrainingJob) -> str:
-    """What a JobSet was made from, as 16 hexadecimal digits; fields that change in place are left out.
+    """A hash of the spec from which a JobSet is built, 16 hexadecimal digits; excludes fields that change in place.
 
-    JobSettings do not count: a new release of the operator, with new images, must not end running jobs.
+    JobSettings are not included: a new release of the operator, with new images, must not end running jobs.
     """
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
     in_place = changing_in_place(Spec, is_elastic=is_elastic(job.spec))
@@ -67,7 +67,7 @@ def spec_hash(job: TpuTrainingJob) -> str:
 
 
 def child_labels(job: TpuTrainingJob, incarnation: int) -> dict[str, str]:
-    """Labels of everything that belongs to a job."""
+    """The labels of all objects of a job."""
     return {
         "app.kubernetes.io/name": "tpujob",
         "app.kubernetes.io/managed-by": "tpujob-operator",
@@ -77,7 +77,7 @@ def child_labels(job: TpuTrainingJob, incarnation: int) -> dict[str, str]:
 
 
 def owner_references(job: TpuTrainingJob) -> list[Object]:
-    """The owner of what is made for a job, so that it goes with it; nothing for a job that is in no cluster."""
+    """The owner references of a job's objects, with which they are deleted; empty for a job outside a cluster."""
     if job.metadata.uid is None:
         return []
     return [
@@ -106,7 +106,7 @@ def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
 
 
 def _queue_labels(job: TpuTrainingJob) -> dict[str, str]:
-    """The queue, and the Workload that MultiKueue has brought along with the job, in the place of a new one."""
+    """The labels for Kueue: the queue, and the Workload that MultiKueue has copied with the job, if any."""
     if job.spec.queue is None:
         return {}
     workload = (job.metadata.labels or {}).get(kubernetes_names.KUEUE_PREBUILT_WORKLOAD)
@@ -119,7 +119,7 @@ def _build_spec(
 ) -> Object:
     spec = job.spec
     built: Object = {
-        # A queued JobSet is born suspended; from then on the field is Kueue's.
+        # A queued JobSet is created suspended; then Kueue owns the field.
         "suspend": spec.suspend or spec.queue is not None,
         "failurePolicy": failure_policy(job),
         "network": _build_network(job),
@@ -148,7 +148,7 @@ def _build_network(job: TpuTrainingJob) -> Object:
         # (kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go).
         return {"enableDNSHostnames": False}
     # Pods look for each other before they are ready.
-    # JobSet makes the Service of this name, or reuses one that exists: a Service called like the job may be anyone's.
+    # JobSet creates the Service, or reuses one with this name: a Service with the job's name may belong to a user.
     subdomain = kubernetes_names.child_name(job.metadata.name)
     return {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": subdomain}
 
@@ -159,8 +159,8 @@ def _build_job(
     pods = job.spec.workers or job.accelerator.hosts_per_slice
     success: Object = {}
     if shares_units(job.spec):
-        # Such a worker ends with 0 when every unit is done, whoever did it: one that says so is enough, and neither
-        # a worker that failed for good nor one that comes late keeps the job from being complete.
+        # Such a worker ends with 0 when all units are done, by any worker: one success is enough, and neither a worker
+        # that failed permanently nor a late one keeps the job from completing.
         success["successPolicy"] = {"rules": [{"succeededCount": 1}]}
     return {
         "completionMode": "Indexed",
@@ -168,7 +168,7 @@ def _build_job(
         "completions": pods,
         **retries(job),
         **success,
-        # A replacement only when the old pod is gone: it may hold the chips, and its peers count on it.
+        # Replace a pod only when the old one is gone: it may hold the chips, and its peers depend on it.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": pod_failure_policy(job),
         "template": {

@@ -1,4 +1,4 @@
-"""The environment of a pod: constants and field references only, so that pods need no access to the API."""
+"""The environment of a pod: only constants and field references, so that pods need no access to the API server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOME = "/home/tpujob"
 
 
 def build_environment(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> list[Object]:
-    """The variables of the main container: the user's first, then the operator's, each name once."""
+    """The variables of the main container: the user's, then the operator's; each name occurs once."""
     place = _worker(job) if job.spec.workers else _member(job)
     ours = [*_common(job, settings, incarnation), *place, *_devices(job, settings)]
     taken = {variable["name"] for variable in ours}
@@ -37,10 +37,10 @@ def build_user_environment(job: TpuTrainingJob) -> list[Object]:
 
 
 def grace_seconds(spec: Spec, settings: JobSettings) -> int:
-    """Seconds between being asked to stop and being killed, as Kubernetes gives them.
+    """Seconds between SIGTERM and SIGKILL, as Kubernetes grants them.
 
     On spot machines ordinary pods get 15 s, and a longer terminationGracePeriodSeconds has no effect
-    (cloud.google.com/kubernetes-engine/docs/concepts/spot-vms); a process that counts on more loses its save.
+    (cloud.google.com/kubernetes-engine/docs/concepts/spot-vms); a process that expects more loses its checkpoint.
     """
     asked = spec.grace_period_seconds
     is_spot = spec.capacity is not None and spec.capacity.spot
@@ -48,23 +48,23 @@ def grace_seconds(spec: Spec, settings: JobSettings) -> int:
 
 
 def coordinator_host(job: TpuTrainingJob) -> str:
-    """DNS name of the pod with process id 0, as short as every pod of the namespace can resolve it."""
+    """The shortest DNS name of the pod with process id 0 that pods of the namespace can resolve."""
     name = job.metadata.name
     return f"{name}-{kubernetes_names.REPLICATED_JOB}-0-0.{kubernetes_names.child_name(name)}"
 
 
 def _defaults(job: TpuTrainingJob) -> list[Object]:
-    """What a job gets unless it says otherwise."""
-    # An image's user may have no home that can be written.
+    """Variables that `spec.env` can override."""
+    # The image's user may have no writable home directory.
     defaults = [_constant("HOME", HOME)]
     if job.accelerator.is_tpu:
-        # An error where there is no TPU, instead of training on the host's processors; those serve the callbacks.
+        # An error without a TPU, instead of training on the host's CPUs; the CPU backend serves callbacks.
         defaults.append(_constant("JAX_PLATFORMS", "tpu,cpu"))
     return defaults
 
 
 def build_attempt() -> Object:
-    """Which attempt of the JobSet a pod belongs to; 0 is the first."""
+    """The variable with the attempt of the JobSet that a pod belongs to; 0 is the first."""
     return _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT)
 
 
@@ -93,13 +93,13 @@ def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> lis
         variables.append(_constant(names.FRAMEWORK, spec.framework))
     if spec.trainer is not None:
         config = json.dumps(spec.trainer, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        # Kubernetes would replace $(NAME) in a value; $$ stands for one dollar.
+        # Kubernetes would replace $(NAME) in a value; $$ becomes one dollar.
         variables.append(_constant(names.CONFIG, config.replace("$", "$$")))
     return variables
 
 
 def _member(job: TpuTrainingJob) -> list[Object]:
-    """One process of a JAX runtime over all slices."""
+    """The variables of a process of one JAX runtime over all slices."""
     variables = [
         _label(names.SLICE, kubernetes_names.JOB_INDEX),
         _label(names.HOST, kubernetes_names.COMPLETION_INDEX),
@@ -118,8 +118,8 @@ def _member(job: TpuTrainingJob) -> list[Object]:
             _field(names.POD_DISRUPTIONS, f"metadata.annotations['{kubernetes_names.INDEX_IGNORED_FAILURES}']"),
         ]
     if job.slices > 1:
-        # Explicit, and the same on CPU: what the provider stamps on can be stale on a replaced pod.
-        # For one slice they must be absent (the libtpu runtime would look for others).
+        # Explicit, and the same on CPU: values that the provider injects can be stale on a replaced pod.
+        # For one slice they must be absent (the libtpu runtime would look for other slices).
         variables += [
             _constant(names.MEGASCALE_COORDINATOR_ADDRESS, coordinator_host(job)),
             _constant(names.MEGASCALE_NUM_SLICES, job.slices),
@@ -130,7 +130,7 @@ def _member(job: TpuTrainingJob) -> list[Object]:
 
 
 def _worker(job: TpuTrainingJob) -> list[Object]:
-    """A process on its own. The TPU values keep GKE and libtpu from joining workers into one slice."""
+    """The variables of an independent worker; TPU_WORKER_* keep GKE and libtpu from joining workers into one slice."""
     return [
         _label(names.WORKER, kubernetes_names.COMPLETION_INDEX),
         _constant(names.WORKERS, job.spec.workers),

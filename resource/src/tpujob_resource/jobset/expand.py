@@ -1,8 +1,8 @@
-"""The pods of a JobSet, as its controller and the Job controller would make them, environment resolved.
+"""The pods of a JobSet, as its controller and the Job controller would create them, with their environment resolved.
 
-One function serves everybody who needs to know what a process will see: `tpujob run` starts these pods as processes
-of one machine, and the tests read their environment as the trainer does. It knows JobSet, not our jobs: everything
-comes from the manifest, through the same field references that the kubelet follows.
+`tpujob run` starts these pods as processes of one machine, and the tests read their environment as the trainer does.
+This module knows JobSet, not our jobs: all values come from the manifest, through the same field references that the
+kubelet resolves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """One pod of a JobSet, before it is placed on a node."""
+    """A pod of a JobSet, before it is scheduled."""
 
     name: str
     """Without the random suffix that Kubernetes appends: JOBSET-JOB-SLICE-HOST."""
@@ -28,7 +28,7 @@ class Pod:
     hostname: str
     """Its name within the subdomain."""
     subdomain: str | None
-    """Headless service of the JobSet; None when pods have no DNS names."""
+    """Headless Service of the JobSet; None: pods have no DNS names."""
     slice_index: int
     """Index of its Job within the replicated job."""
     host_index: int
@@ -40,7 +40,7 @@ class Pod:
 
     @property
     def dns_name(self) -> str | None:
-        """Name under which pods of the same namespace find it."""
+        """The name by which pods of the same namespace resolve it; None: it has none."""
         return f"{self.hostname}.{self.subdomain}" if self.subdomain else None
 
     @property
@@ -51,11 +51,11 @@ class Pod:
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """Variables of the main container, as far as the manifest decides them; see `from_cluster` for the others.
+        """The main container's variables whose values the manifest determines; see `from_cluster` for the others.
 
         Raises:
-            KeyError: a variable refers to a label that the pod does not have. An annotation is empty then.
-            ValueError: a variable refers to a field that is known only on a node.
+            KeyError: A variable refers to a label that the pod does not have. A missing annotation gives "".
+            ValueError: A variable refers to a field that is known only on a node.
         """
         environ: dict[str, str] = {"JOB_COMPLETION_INDEX": str(self.host_index)}
         for variable in self.container.get("env", ()):
@@ -68,7 +68,7 @@ class Pod:
 
     @property
     def from_cluster(self) -> dict[str, Mapping[str, Any]]:
-        """Variable → reference, for those whose value is in a Secret or a ConfigMap."""
+        """The references of variables whose value is in a Secret or a ConfigMap, by variable."""
         return {
             variable["name"]: variable["valueFrom"]
             for variable in self.container.get("env", ())
@@ -77,7 +77,7 @@ class Pod:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """Command and arguments of the main container, with $(NAME) replaced as the kubelet does."""
+        """Command and arguments of the main container, with $(NAME) replaced as by the kubelet."""
         words: Sequence[str] = [*self.container.get("command", ()), *self.container.get("args", ())]
         return tuple(expand_references(word, self.environ) for word in words)
 
@@ -98,11 +98,11 @@ class Pod:
 def expand_pods(jobset: Mapping[str, Any], *, restart_attempt: int = 0) -> list[Pod]:
     """The pods of a JobSet, slice by slice and host by host: in order of process id.
 
-    Names and labels as in kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go, and the Job controller's.
+    Names and labels are those of kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go and the Job controller.
 
     Args:
-        jobset: a JobSet with Indexed Jobs.
-        restart_attempt: how often JobSet has restarted it.
+        jobset: A JobSet with Indexed Jobs.
+        restart_attempt: How often JobSet has restarted it.
     """
     pods: list[Pod] = []
     metadata, spec = jobset["metadata"], jobset["spec"]
@@ -156,5 +156,5 @@ def _pod(
 
 
 def expand_references(text: str, environ: Mapping[str, str]) -> str:
-    """A value or an argument with $(NAME) replaced by what is set so far; $$ is a dollar, unknown names stay."""
+    """A value or an argument with $(NAME) replaced by values from `environ`; $$ is a dollar, unknown names stay."""
     return _REFERENCE.sub(lambda m: "$" if m[0] == "$$" else environ.get(m[1], m[0]), text)

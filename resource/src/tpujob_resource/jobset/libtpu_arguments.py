@@ -1,4 +1,4 @@
-"""LIBTPU_INIT_ARGS of a pod: recommended flags, the job's own, and the network cards between slices."""
+"""LIBTPU_INIT_ARGS of a pod: recommended flags, the job's own, and the network interfaces between slices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE, Flag, me
 
 
 def compiler_flags(job: TpuTrainingJob) -> tuple[Flag, ...]:
-    """The recommended flags of a job: where it has a trainer or MaxText, or asks for them; none on CPUs."""
+    """The recommended flags of a job that uses the trainer or MaxText, or asks for them; none on CPUs."""
     spec = job.spec
     is_known_program = spec.trainer is not None or spec.framework == "maxtext"
     chosen = spec.libtpu_flags or ("recommended" if is_known_program else "none")
@@ -19,10 +19,10 @@ def compiler_flags(job: TpuTrainingJob) -> tuple[Flag, ...]:
 
 
 def libtpu_arguments(job: TpuTrainingJob, settings: JobSettings) -> str | None:
-    """The value; None where the operator adds nothing to what the job says.
+    """The value of LIBTPU_INIT_ARGS; None: the operator adds nothing to the job's own.
 
-    A flag that the job sets itself in `spec.env` keeps the job's value. A value from a Secret or ConfigMap is not known
-    here, and stays as it is.
+    A flag that the job sets in `spec.env` keeps the job's value. A value from a Secret or ConfigMap is not known here,
+    and is not changed.
     """
     own = next((each for each in job.spec.env or () if each.name == ENVIRONMENT_VARIABLE), None)
     if own is not None and own.value is None:

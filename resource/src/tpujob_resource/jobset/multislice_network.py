@@ -1,8 +1,8 @@
-"""More than one network card between slices: an administrator's choice, off by default.
+"""Additional network cards for traffic between slices: an administrator enables them, they are off by default.
 
-Machines of v6e and tpu7x have further network cards, and traffic between slices takes them only when pods see them:
-through the node's own network, or through a claim of DRANET's. Never both: a pod on the node's network cannot claim
-its devices (kubernetes-sigs/dranet). libtpu gets their names.
+Machines of v6e and tpu7x have several network cards. Traffic between slices uses the additional ones only if pods have
+access to them: with the host network, or with a DRANET resource claim. Never both: a pod on the host network cannot
+claim devices (kubernetes-sigs/dranet). libtpu gets the names of the cards.
 
 Cards of each machine: GoogleCloudPlatform/cluster-autoscaler:pkg/cloudprovider/gke/machinetypes/dranet.go.
 """
@@ -23,12 +23,12 @@ FURTHER_CARDS: Mapping[str, int] = {
     "ct6e-standard-8t": 4,
     "tpu7x-standard-4t": 2,
 }
-"""Network cards beyond the first, eth1 and up, by machine type."""
+"""Number of additional network cards, eth1 and up, by machine type."""
 CLAIM = "multislice-network"
 
 
 def further_cards(job: TpuTrainingJob, settings: JobSettings) -> int:
-    """Network cards that the slices of this job use beside the first; 0 where nothing is to be done about them."""
+    """The number of network cards that this job's slices use in addition to the first; 0 if not enabled or needed."""
     is_chosen = settings.multislice_host_network or bool(settings.multislice_claim_template)
     if not is_chosen or job.slices == 1:
         return 0
@@ -36,22 +36,22 @@ def further_cards(job: TpuTrainingJob, settings: JobSettings) -> int:
 
 
 def pod_network(job: TpuTrainingJob, settings: JobSettings) -> Object:
-    """Fields of the pod by which it sees the cards."""
+    """Fields of the pod that give it access to the additional cards."""
     if not further_cards(job, settings):
         return {}
     if settings.multislice_host_network:
-        # Hosts find each other by the names of a Service, which the node's own resolver does not know.
+        # Hosts find each other by DNS names of a Service, which the node's own resolver does not know.
         return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return {"resourceClaims": [{"name": CLAIM, "resourceClaimTemplateName": settings.multislice_claim_template}]}
 
 
 def resource_claims(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
-    """What the main container takes of the pod's claims."""
+    """The pod's resource claims that the main container uses."""
     return [{"name": CLAIM}] if "resourceClaims" in pod_network(job, settings) else []
 
 
 def network_flag(job: TpuTrainingJob, settings: JobSettings) -> str:
-    """The libtpu flag that lists the network cards; empty where there are no additional ones."""
+    """The libtpu flag that lists the additional network cards; empty if there are none."""
     cards = further_cards(job, settings)
     if not cards:
         return ""

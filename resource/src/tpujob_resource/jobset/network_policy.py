@@ -1,7 +1,7 @@
-"""Who may connect to a job's pods: the job itself to everything, the operator and the monitoring to its reports.
+"""Limits connections to a job's pods: the job itself reaches all ports, operator and monitoring only its reports.
 
-The coordinator and the megascale ports speak protocols without authentication: any client of theirs is in the job.
-Everything that leaves is allowed: buckets, data sets and registries are not ours to know.
+The protocols of the coordinator and megascale ports have no authentication: any client that connects joins the job.
+All egress is allowed, because we cannot know a job's buckets, data sets and registries.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tpujob_resource.models.settings import JobSettings
 type Object = dict[str, Any]
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""Set on every namespace by Kubernetes itself."""
+"""Kubernetes itself sets this label on every namespace."""
 
 
 def network_policy(job: TpuTrainingJob, settings: JobSettings, *, incarnation: int = 1) -> Object:
-    """The NetworkPolicy of a job's pods; pure, and the same for every incarnation but for a label."""
+    """The NetworkPolicy of a job's pods; only a label differs between incarnations."""
     own_pods = {"podSelector": {"matchLabels": {kubernetes_names.JOB_NAME: job.metadata.name}}}
     readers = [
         {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}
@@ -37,7 +37,7 @@ def network_policy(job: TpuTrainingJob, settings: JobSettings, *, incarnation: i
     reports = [ports.REPORT, ports.IN_PLACE] if launcher_serves_account(job.spec) else [ports.REPORT]
     ingress: list[Object] = [{"from": readers, "ports": [{"protocol": "TCP", "port": port} for port in reports]}]
     if job.spec.workers is None:
-        # All ports: besides ours there are those that libtpu and gloo choose.
+        # All ports, because libtpu and gloo choose some themselves.
         ingress.insert(0, {"from": [own_pods]})
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""The pod of one host: restricted profile, no token, all chips of the machine, the launcher before the command."""
+"""The pod of a host: restricted profile, no token, all chips of the machine, and the command under the launcher."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAINER = ("python", "-m", "tpujob_trainer")
 def pod_template(
     job: TpuTrainingJob, settings: JobSettings, incarnation: int, avoided: Sequence[Avoided] = ()
 ) -> Object:
-    """Specification of every pod of the job, on machines that have none of the labels to avoid."""
+    """The specification of every pod of the job; `avoided` are labels of nodes where it must not run."""
     spec = job.spec
     optional = {
         "serviceAccountName": spec.service_account_name,
@@ -44,7 +44,7 @@ def pod_template(
         "initContainers": _build_init_containers(job, settings),
     }
     return {
-        # JobSet's webhook would fill in OnFailure, with which no Job could be created.
+        # JobSet's webhook would default to OnFailure, with which no Job could be created.
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace_seconds(job.spec, settings),
         "automountServiceAccountToken": False,
@@ -74,12 +74,12 @@ def _build_main(job: TpuTrainingJob, settings: JobSettings, incarnation: int) ->
         "image": image,
         "command": command,
         **({"args": list(spec.args)} if spec.args else {}),
-        # Where a person starts the program: `python3 train.py`. The trainer's own relative paths mean the image's.
+        # Where users start their program: `python3 train.py`. The trainer's relative paths refer to the image.
         **({"workingDir": DIRECTORY} if spec.code is not None and spec.trainer is None else {}),
         "env": build_environment(job, settings, incarnation),
         "ports": _ports(job),
         "resources": _resources(job, settings),
-        # Without a message of the launcher's (a kill, a foreign image) the last lines of the log take its place.
+        # Without a message of the launcher (after a kill, or in a user's image) the last lines of the log replace it.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _build_main_security(settings, read_only=spec.trainer is not None),
         "volumeMounts": build_mounts(job),
@@ -94,9 +94,9 @@ def _build_init_containers(job: TpuTrainingJob, settings: JobSettings) -> list[O
 
 
 def _build_code(job: TpuTrainingJob, code: Code, settings: JobSettings) -> Object:
-    """Fetches, verifies and unpacks the job's code, as the job's own identity."""
+    """The init container that fetches, verifies and unpacks the job's code, with the job's identity."""
     if code.repository is not None:
-        # dulwich puts objects together in memory: one of MAX_UNPACKED_BYTES from its parts, and from what it changes.
+        # dulwich assembles objects in memory: one of MAX_UNPACKED_BYTES, together with its parts and its delta base.
         names, memory = frozenset(commands.GIT_PROXIES), "2Gi"
         command = [*commands.INSTALL_COMMIT, code.repository, code.identity, DIRECTORY]
     else:
@@ -122,7 +122,7 @@ def _build_code(job: TpuTrainingJob, code: Code, settings: JobSettings) -> Objec
 
 
 def _build_carrier(settings: JobSettings) -> Object:
-    """Copies the launcher into the pod, for images that do not contain it."""
+    """The init container that copies the launcher into the pod, for images that do not contain it."""
     policy = {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
     return {
         "name": "launcher",
@@ -136,7 +136,7 @@ def _build_carrier(settings: JobSettings) -> Object:
 
 
 def _build_container_security(*, read_only: bool) -> Object:
-    """The restricted profile, and our own images' root file system closed; foreign ones may write where they please."""
+    """The restricted profile; `read_only` for our own images, while users' images may write to their root."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -145,9 +145,9 @@ def _build_container_security(*, read_only: bool) -> Object:
 
 
 def _build_main_security(settings: JobSettings, *, read_only: bool) -> Object:
-    """The container's, widened as far as the administrator allows."""
+    """The security context of the main container, with the privileges that the administrator adds."""
     if settings.privileged:
-        # Includes every capability; Kubernetes refuses the two other words beside it.
+        # Includes all capabilities; Kubernetes refuses the two other fields in combination with it.
         return {"privileged": True, "readOnlyRootFilesystem": read_only}
     made = _build_container_security(read_only=read_only)
     if settings.add_capabilities:
@@ -171,7 +171,7 @@ def _resources(job: TpuTrainingJob, settings: JobSettings) -> Object:
     chips = {TPU_RESOURCE: job.accelerator.chips_per_host} if job.accelerator.is_tpu else {}
     requests, limits = _amounts(asked.requests), _amounts(asked.limits)
     if job.accelerator.machine_type is not None and settings.machine_requests:
-        # Kubernetes takes a limit for the request where none is given.
+        # Kubernetes uses the limit as the request if none is given.
         of_machine = machines.requested(job.accelerator.machine_type)
         requests = {name: amount for name, amount in of_machine.items() if name not in limits} | requests
     amounts = {"requests": requests | chips, "limits": limits | chips, "claims": resource_claims(job, settings)}

@@ -1,4 +1,4 @@
-"""Where a job's pods may run: node labels and taints, one node pool for a slice, or the request to Kueue instead.
+"""The nodes on which a job's pods may run: labels and taints, and a node pool for each slice or a request to Kueue.
 
 Sub- and super-slices as in AI-Hypercomputer/xpk:src/xpk/core/scheduling.py and src/xpk/commands/workload.py; queued
 provisioning as in GoogleCloudPlatform/cluster-toolkit:examples/gke-consumption-options.
@@ -15,16 +15,16 @@ from tpujob_resource.topology.parse import TOPOLOGY_LABEL
 
 type Object = dict[str, Any]
 type Avoided = tuple[str, str]
-"""A node label and the value of it that machines must not have."""
+"""A node label, and a value that the label of a machine must not have."""
 
 TPU_TAINT = "google.com/tpu"
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""One node pool is one slice: machines of a pool are joined by ICI."""
+"""One node pool is one slice: ICI connects the machines of a pool."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 MAX_RUN_ANNOTATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 SLICE_TOPOLOGY_ANNOTATION = "cloud.google.com/gke-tpu-slice-topology"
 SUB_SLICE_LABEL = "cloud.google.com/gke-tpu-slice-{topology}-id"
-"""Node label that tells the parts of a pool apart, each of this topology."""
+"""Node label that identifies the part of a pool, of this topology, that a machine belongs to."""
 _SPOT = "cloud.google.com/gke-spot"
 _COMPUTE_CLASS = "cloud.google.com/compute-class"
 _FLEX_START = "cloud.google.com/gke-flex-start"
@@ -32,7 +32,7 @@ _QUEUED = "cloud.google.com/gke-queued"
 
 
 def jobset_annotations(job: TpuTrainingJob) -> dict[str, str]:
-    """Annotations of the JobSet: whole node pools for each slice, or how long Kueue asks for machines."""
+    """Annotations of the JobSet: exclusive node pools for slices, and for how long Kueue requests machines."""
     annotations: dict[str, str] = {}
     capacity = job.spec.capacity
     if job.accelerator.is_tpu and job.accelerator.is_multi_host and not _is_placed_by_kueue(job):
@@ -60,7 +60,7 @@ def pod_annotations(job: TpuTrainingJob) -> dict[str, str]:
 
 
 def required_topology(job: TpuTrainingJob) -> str | None:
-    """The topology level by which Kueue places each slice; None leaves the placement to others."""
+    """The topology level by which Kueue places each slice; None: the job sets none."""
     placement = job.spec.placement
     if placement is None:
         return None
@@ -72,15 +72,15 @@ def required_topology(job: TpuTrainingJob) -> str | None:
 def _is_placed_by_kueue(job: TpuTrainingJob) -> bool:
     """Whether Kueue, or its slice controller, chooses the machines of each slice.
 
-    A queue alone does not place pods: with two free pools of one shape, plain Kueue mixes a slice's hosts. Both ways at
-    once do not go together: JobSet pins the followers of a Job to a pool that Kueue may not have chosen.
+    A queue alone does not place pods: with two free pools of one shape, plain Kueue mixes a slice's hosts. Kueue and
+    exclusive topology cannot be combined: JobSet pins the followers of a Job to a pool that Kueue may not have chosen.
     """
     placement = job.spec.placement
     return placement is not None and (bool(placement.super_slice) or required_topology(job) is not None)
 
 
 def node_selector(job: TpuTrainingJob) -> dict[str, str]:
-    """Node labels that the machines of every pod must have."""
+    """The node selector of every pod."""
     capacity = job.spec.capacity
     chosen: dict[str, str] = {}
     if capacity is not None and capacity.spot:
@@ -107,21 +107,21 @@ def node_selector(job: TpuTrainingJob) -> dict[str, str]:
 
 
 def _shape_labels(job: TpuTrainingJob) -> dict[str, str]:
-    """The labels of the accelerator, with the topology of its node pools, which may not be the slice's."""
+    """The node labels of the accelerator, with the topology of its node pools, which may differ from the slice's."""
     labels, placement = dict(job.accelerator.node_selector), job.spec.placement
     if placement is not None and placement.pool_topology is not None:
         labels[TOPOLOGY_LABEL] = placement.pool_topology
     if placement is not None and placement.super_slice:
-        # Its machines carry the topology of the pools that it is made of.
+        # Its machines have the topology label of the pools that it consists of.
         del labels[TOPOLOGY_LABEL]
     return labels
 
 
 def avoidance_label(job: TpuTrainingJob) -> str | None:
-    """The node label by whose value a machine can be avoided; None where that is left to Kueue, or nothing restarts.
+    """The node label by which bad machines are avoided; None: the job has a queue or independent workers.
 
-    A slice that takes whole node pools needs all hosts of its pool: without one of them it would wait in that pool for
-    ever, so the pool is avoided.
+    A slice that takes a whole node pool needs all hosts of its pool: without one of them it would wait in that pool
+    forever, so the pool is avoided.
     """
     if job.spec.queue is not None or job.spec.workers is not None:
         return None
@@ -129,7 +129,7 @@ def avoidance_label(job: TpuTrainingJob) -> str | None:
 
 
 def node_affinity(avoided: Sequence[Avoided]) -> Object:
-    """The affinity of pods that keep off these machines; empty when there are none."""
+    """The node affinity with which pods avoid these machines; empty if there are none."""
     labels = sorted({label for label, _ in avoided})
     expressions = [
         {"key": key, "operator": "NotIn", "values": sorted({value for label, value in avoided if label == key})}
@@ -142,11 +142,11 @@ def node_affinity(avoided: Sequence[Avoided]) -> Object:
 
 
 def tolerations(job: TpuTrainingJob) -> list[Object]:
-    """Node taints that every pod ignores."""
+    """The tolerations of every pod."""
     spec = job.spec
     made: list[Object] = []
     if job.accelerator.is_tpu:
-        # GKE's admission adds it too; elsewhere nothing does.
+        # GKE's admission controller adds it as well; other clusters do not.
         made.append({"key": TPU_TAINT, "operator": "Exists", "effect": "NoSchedule"})
     for key, is_chosen in (
         (_SPOT, spec.capacity is not None and spec.capacity.spot),

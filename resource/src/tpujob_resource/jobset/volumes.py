@@ -1,4 +1,4 @@
-"""Volumes of a pod, and where its main container mounts them: the operator's own, then those of the job."""
+"""Volumes of a pod, and their mounts in the main container: the operator's own, then those of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE = "code"
 SHARED_MEMORY = "shared-memory"
 GCS_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_ANNOTATION = "gke-gcsfuse/volumes"
-"""On pods: GKE adds the sidecar that the driver needs (cloud.google.com/kubernetes-engine, Cloud Storage FUSE)."""
+"""On pods: makes GKE add the sidecar that the driver needs (cloud.google.com/kubernetes-engine, Cloud Storage FUSE)."""
 
 
 def build_volumes(job: TpuTrainingJob) -> list[Object]:
@@ -43,7 +43,7 @@ def volume_annotations(job: TpuTrainingJob) -> dict[str, str]:
 
 
 def _own_mounts(job: TpuTrainingJob) -> dict[str, str]:
-    """Volume → where it is mounted; all of them are empty folders that live as long as the pod."""
+    """Mount paths of the operator's own volumes, by name; all are emptyDir volumes."""
     mounts = {"tmp": "/tmp", "home": HOME}  # noqa: S108 — the pod's own
     if job.accelerator.is_tpu:
         mounts[SHARED_MEMORY] = "/dev/shm"  # noqa: S108 — the pod's own
@@ -72,12 +72,12 @@ def _source(volume: Volume) -> Object:
         return {"secret": {"secretName": volume.secret}}
     if volume.config_map is not None:
         return {"configMap": {"name": volume.config_map}}
-    assert volume.empty_dir is not None  # one of the kinds, by the rules
+    assert volume.empty_dir is not None  # the rules require one of the kinds
     return {"emptyDir": volume.empty_dir.model_dump(by_alias=True, exclude_none=True)}
 
 
 def code_volume(job: TpuTrainingJob) -> Volume | None:
-    """The volume that holds the job's code; None when it comes over the network, or the job has none."""
+    """The volume with the job's code; None: no volume has it, it comes over the network, or the job has none."""
     path = job.spec.code.path if job.spec.code is not None else None
     if path is None:
         return None

@@ -1,9 +1,9 @@
-"""The Workload by which a job that MultiKueue runs asks for a place: what Kueue would make of the job's JobSet.
+"""The Kueue Workload of a job that MultiKueue runs: the same that Kueue would create for the job's JobSet.
 
-For kinds that are not its own, Kueue leaves the Workload to the kind's controller
+For kinds that Kueue does not know, the kind's controller creates the Workload
 (kubernetes-sigs/kueue:keps/2349-multikueue-external-custom-job-support). On the worker cluster Kueue compares its
-containers with those of the JobSet that is made there, and refuses others as out of sync
-(pkg/util/equality/podset.go): both clusters' operators have to have the same images and settings.
+containers with those of the JobSet that is created there, and refuses different ones as out of sync
+(pkg/util/equality/podset.go): the operators of both clusters need the same images and settings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ type Object = dict[str, Any]
 
 API_VERSION = kubernetes_names.KUEUE_GROUP + "/v1beta2"
 LONGEST_PREFIX = 200
-"""Of a Workload's name, a DNS subdomain; a hash follows."""
+"""Most characters of a Workload's name, a DNS subdomain, before the hash."""
 
 
 def workload_name(job_name: str, uid: str, retry: int) -> str:
-    """Name of the Workload of one try of a job: another one for each `spec.retry`, as one that has ended stays."""
+    """The name of a job's Workload; each `spec.retry` has another one, because a finished Workload stays."""
     digest = hashlib.sha256(f"{uid}/{retry}".encode()).hexdigest()[:8]
     return f"{kubernetes_names.KIND.lower()}-{job_name}"[:LONGEST_PREFIX] + f"-{digest}"
 
@@ -33,11 +33,11 @@ def build_workload(job: TpuTrainingJob, settings: JobSettings, *, priority: int 
     """The Workload of a job that has a queue.
 
     Args:
-        job: as it is in a cluster.
-        settings: images and defaults of this installation.
-        priority: value of the job's PriorityClass; None where it has none.
+        job: A job in a cluster.
+        settings: Images and defaults of this installation.
+        priority: Value of the job's PriorityClass; None: it has none.
     """
-    assert job.metadata.uid is not None  # of a cluster
+    assert job.metadata.uid is not None  # set by the API server
     jobset = build_jobset(job, settings)
     annotations = jobset["metadata"]["annotations"].items()
     of_requests = {key: value for key, value in annotations if key.startswith(kubernetes_names.KUEUE_PROVISIONING)}
@@ -63,7 +63,7 @@ def build_workload(job: TpuTrainingJob, settings: JobSettings, *, priority: int 
 
 
 def _pod_set(replicated: Object) -> Object:
-    """As in kubernetes-sigs/kueue:pkg/controller/jobs/jobset/jobset_controller.go (PodSets)."""
+    """The pod set, as in kubernetes-sigs/kueue:pkg/controller/jobs/jobset/jobset_controller.go (PodSets)."""
     job, replicas = replicated["template"]["spec"], replicated["replicas"]
     annotations = job["template"]["metadata"].get("annotations") or {}
     topology: Object = {

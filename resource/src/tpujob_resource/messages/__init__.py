@@ -1,1 +1,1 @@
-"""Sentences for people: errors, reasons of conditions, remedies."""
+"""Messages for users: errors, reasons of conditions, remedies."""

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - tables, one line each
 """The conditions of a TpuTrainingJob's status: their types, and one row for each reason.
 
-Reasons are part of the interface: scripts match them. A message states the fact and, where you have to act, what to do.
+Reasons are part of the interface: scripts match them. A message states the fact and, if the user must act, what to do.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Literal, Self
 from tpujob_resource.models.status import Condition, Status
 
 MESSAGE_LENGTH = 2000
-"""Longest message; the rest is cut in the middle, since first and last lines say most."""
+"""Most characters of a message; a longer one is cut in the middle, because its first and last lines matter most."""
 
 
 class Type(StrEnum):
-    """Condition types. Those that do not apply yet are absent; `kubectl wait --for=condition=Succeeded` works."""
+    """Condition types. Types that do not apply yet are absent; `kubectl wait --for=condition=Succeeded` works."""
 
     VALID = "Valid"
     RUNNING = "Running"
     BLOCKED = "Blocked"
     """Pods cannot be created or started, and waiting alone will not change that."""
     STALLED = "Stalled"
-    """All hosts run without progress."""
+    """All hosts run, but make no progress."""
     CHECKPOINT_HEALTHY = "CheckpointHealthy"
-    """Saves succeed; false while they fail and training goes on all the same."""
+    """Saves succeed; false while they fail but training continues."""
     DATA_HEALTHY = "DataHealthy"
-    """Data comes as fast as it is used; false while its source is slow or fails."""
+    """Data arrives as fast as it is used; false while its source is slow or fails."""
     ISOLATED = "Isolated"
-    """A NetworkPolicy of the job's own closes its ports to others; false while a foreign one has its name, and where
-    pods are on the network of their nodes."""
+    """The job's NetworkPolicy closes its ports to others; false while another object has its name, or if pods use the
+    host network."""
     FULL_SIZE = "FullSize"
-    """The job has all slices that it asks for; false while it goes on with fewer. Only with spec.minSlices."""
+    """The job has all slices that it requests; false while it runs with fewer. Only with spec.minSlices."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -43,13 +43,13 @@ NOTHING = "Nothing; this passes by itself."
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is. One row each: the word for scripts, the sentence of the message, what to do.
+    """The reason of a condition. Each row: the word for scripts, the message, what to do.
 
     The documentation's table of reasons is generated from these rows.
     """
 
     template: str
-    """The message; names in braces are filled in by `sentence`."""
+    """The message; `sentence` replaces names in braces."""
     advice: str
     """What to do about it."""
 
@@ -381,13 +381,13 @@ class Reason(StrEnum):
 
 
 def ended(text: str) -> str:
-    """A quoted message, ended so that a sentence may follow it."""
+    """A quoted message with a full stop, so that a sentence may follow it."""
     text = text.strip()
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def sentence(reason: Reason, **values: object) -> str:
-    """The message of a reason, at most `MESSAGE_LENGTH` characters."""
+    """The message of a reason, of at most `MESSAGE_LENGTH` characters."""
     text = reason.template.format(**values).strip()
     if len(text) <= MESSAGE_LENGTH:
         return text
@@ -405,7 +405,7 @@ def set_condition(
     generation: int,
     now: datetime,
 ) -> list[Condition]:
-    """The conditions with this one set, in the same order; its transition time moves only when its status does."""
+    """The conditions with this one set, in the same order; its transition time changes only with its status."""
     previous = next((c for c in conditions if c.type == kind), None)
     value: Literal["True", "False"] = "True" if status else "False"
     is_unchanged = previous is not None and previous.status == value
@@ -423,5 +423,5 @@ def set_condition(
 
 
 def condition(status: Status, kind: Type) -> Condition | None:
-    """A condition of a status, or None."""
+    """A condition of a status; None: the status does not have it."""
     return next((c for c in status.conditions or [] if c.type == kind), None)

@@ -1,4 +1,4 @@
-"""What the model layer found wrong, as sentences with the field as the user wrote it."""
+"""Error messages for validation errors of the models, with the path of the field as the user wrote it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tpujob_contract.values.spelling import nearest_name, normalized, number_mea
 from tpujob_resource.messages import patterns
 
 MAX_SHOWN = 60
-"""Characters of a value that a message repeats."""
+"""Most characters of a value in a message."""
 AMOUNT = ("constrained-str", "constrained-int")
-"""What pydantic appends to the path of a quantity, a text or a number."""
+"""The parts that pydantic appends to the path of a quantity, which is a string or a number."""
 SHELL_WORDS = ("command", "args")
-"""Fields that people write as one line."""
+"""Lists that users may write as one line by mistake."""
 
 
 def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[str, ...]:
-    """One line for each thing that is wrong: field, value, what is allowed, what to do."""
+    """One line for each error: field, value, what is allowed, what to do."""
     lines: dict[str, None] = {}
     for detail in error.errors(include_url=False):
         lines[_line(detail, model)] = None
@@ -33,7 +33,7 @@ def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[s
 
 
 def field_path(parts: tuple[int | str, ...]) -> str:
-    """`spec.env[2].name` for ("spec", "env", 2, "name"); keys that are no words stand in quotes."""
+    """`spec.env[2].name` for ("spec", "env", 2, "name"); keys that are not words are quoted."""
     path = ""
     for part in parts:
         if isinstance(part, int):
@@ -50,19 +50,19 @@ def _is_word(key: str) -> bool:
 
 
 def quoted(value: Any) -> str:
-    """A value for a message: JSON, not too long, and without secrets of an address: conditions and logs repeat it."""
+    """A value for a message: shortened JSON without secrets of addresses, because conditions and logs repeat it."""
     text = redacted(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def unknown_field(parent: str, key: str, known: list[str], below: Iterable[str] = ()) -> str:
-    """The line for a key that does not exist.
+    """The error message for an unknown key.
 
     Args:
-        parent: Where it stands.
-        key: As it was written.
-        known: The keys that may stand there.
-        below: Keys of the mappings among them, as `block.key`: one of that name is what was meant.
+        parent: The path of the mapping that has it.
+        key: The unknown key.
+        known: The keys that are allowed there.
+        below: Keys of the mappings among them, as `block.key`; a single one with the same name is suggested.
     """
     word, colon, value = key.partition(":")
     deeper = [name for name in below if normalized(name.rpartition(".")[2]) == normalized(key)]
@@ -79,7 +79,7 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     location = tuple(part for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
         known = list(_known_keys(model, location[:-1]))
-        # In a resource, only `spec` is written by people.
+        # In a resource, users write only `spec`.
         below = [f"spec.{name}" for name in _known_keys(model, ("spec",))] if len(location) == 1 else []
         return unknown_field(field_path(location[:-1]), str(location[-1]), known, below)
     location = _without_union_members(location)
@@ -129,12 +129,12 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def _without_union_members(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    # A quantity is a string or a number, and pydantic appends which of them it tried.
+    # A quantity is a string or a number, and pydantic appends which one it tried.
     return location[:-1] if location and location[-1] in AMOUNT else location
 
 
 def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> Iterator[str]:
-    """Keys of the part of the resource at this place."""
+    """The keys that are allowed at this place of the resource."""
     for part in location:
         if isinstance(part, int):
             continue

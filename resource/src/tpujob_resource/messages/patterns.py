@@ -1,4 +1,4 @@
-"""What each pattern of a field asks for, in words: a person who wrote a wrong value reads these, not the pattern."""
+"""Error messages for the patterns of fields, which users see instead of the pattern."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ WORDS: Mapping[str, str] = {
 
 
 def pattern_message(pattern: str) -> str:
-    """The end of a message about a value that does not match."""
+    """The end of an error message about a value that does not match a pattern."""
     return WORDS.get(pattern) or f"has characters that are not allowed here; pattern {pattern}"

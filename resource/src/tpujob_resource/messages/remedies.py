@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - tables, one line each
-"""Remedies, by exit code of a host and by what keeps a container from starting."""
+"""Remedies, by exit code of a host and by the reason why a container does not start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THEN = "then raise spec.retry, edit the job's spec, or delete this job and apply
 
 @dataclass(frozen=True)
 class Remedy:
-    """What follows from an exit code: for the documentation, and in the message of a job that failed with it."""
+    """The consequences of an exit code: for the documentation, and for the message of a job that failed with it."""
 
     outcome: str
     """What the operator does next."""
@@ -70,7 +70,7 @@ REMEDIES: Mapping[int, Remedy] = {
         "Somebody or the kernel killed it: if it says OOMKilled, raise spec.resources or make the batch smaller",
     ),
 }
-"""One row for each exit code that has advice of its own; the documentation's table is generated from them."""
+"""One row for each exit code with specific advice; the documentation's table is generated from them."""
 
 BAD_IMAGE = "Check the image's name and tag (spec.image), and the registry's secret in spec.imagePullSecrets."
 BY_WAITING_REASON: Mapping[str, str] = {
@@ -85,7 +85,7 @@ BY_WAITING_REASON: Mapping[str, str] = {
 
 
 def after_exit(code: int | None) -> str:
-    """What to do about a job that a host's end has ended."""
+    """What to do about a job that failed with this exit code of a host."""
     remedy = REMEDIES.get(code or 0)
     return f"{'Fix it' if remedy is None else remedy.fix}, {THEN}"
 

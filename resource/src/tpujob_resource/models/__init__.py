@@ -1,1 +1,1 @@
-"""The resource as people write it, and as the API server stores it."""
+"""The resource as users write it, and as the API server stores it."""

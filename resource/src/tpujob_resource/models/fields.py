@@ -1,4 +1,4 @@
-"""The shape that all parts of a resource share, and the kinds of value that occur more than once."""
+"""The base class of all parts of a resource, and types of values that occur more than once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TpuTrainingJob as typed values, each field well-formed; `load.load_job` checks it as a whole."""
+"""A TpuTrainingJob with typed, individually well-formed fields; `load.load_job` checks it as a whole."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tpujob_resource.topology.parse import COUNT_LABEL, Accelerator, parse_accel
 
 
 class Metadata(BaseModel):
-    """What we read of `metadata`; the rest is Kubernetes' own."""
+    """The fields of `metadata` that we read."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True)
 
     name: Annotated[str, Field(min_length=1)]
     namespace: str = "default"
     uid: str | None = None
-    """None for a job that is not in a cluster."""
+    """None: the job is not in a cluster."""
     generation: int | None = None
     resource_version: str | None = None
     creation_timestamp: Any = None
@@ -43,7 +43,7 @@ class TpuTrainingJob(BaseModel):
 
     @cached_property
     def accelerator(self) -> Accelerator:
-        """The slice that `spec.accelerator` stands for; raises InvalidField for a job that `load_job` would refuse."""
+        """The slice that `spec.accelerator` describes; raises InvalidField for a job that `load_job` would refuse."""
         wanted = (self.spec.node_selector or {}).get(COUNT_LABEL)
         count = int(wanted) if wanted is not None and wanted.isdecimal() else None
         return parse_accelerator(self.spec.accelerator, chips_per_host=count, slices=self.slices)
@@ -56,7 +56,7 @@ class TpuTrainingJob(BaseModel):
     def with_slices(self, slices: int) -> TpuTrainingJob:
         """The same job with another number of slices."""
         machine = self.accelerator.node_selector.get(COUNT_LABEL)
-        # Or one slice of 2x4 chips would be another machine than each of several.
+        # Otherwise one slice of 2x4 chips would get another machine type than each of several.
         chosen = {} if machine is None else {COUNT_LABEL: machine}
         selector = {**(self.spec.node_selector or {}), **chosen} or None
         spec = self.spec.model_copy(update={"slices": slices, "node_selector": selector})

@@ -1,4 +1,4 @@
-"""Who runs a job: this operator, or the controller that `spec.managedBy` names."""
+"""The controller that runs a job: this operator, or the one that `spec.managedBy` names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tpujob_contract import kubernetes_names
 
 
 def other_manager(managed_by: str | None) -> str | None:
-    """The controller that runs a job, where that is not this operator.
+    """The controller that runs a job; None: this operator does.
 
     Args:
-        managed_by: `spec.managedBy`, None where it is missing.
+        managed_by: `spec.managedBy`; None: it is missing.
     """
     return managed_by if managed_by not in (None, "", kubernetes_names.OPERATOR) else None

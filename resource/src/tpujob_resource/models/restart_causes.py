@@ -1,7 +1,7 @@
-"""What a restart is put down to: one row for each cause.
+"""The causes of restarts, one row each.
 
-Status, metrics, dashboards and `tpujob describe` derive from these rows. Which cause a restart has is decided by the
-operator (`tpujob_operator.decide.attempt_cause`).
+Status, metrics, dashboards and `tpujob describe` derive from these rows. The operator determines the cause of a restart
+(`tpujob_operator.decide.attempt_cause`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Self
 
 
 class Cause(StrEnum):
-    """The cause of a restart. One row each: word, field of the status that counts it, words in messages, label."""
+    """The cause of a restart. Each row: word, field of the status that counts it, text in messages, label."""
 
     status_field: str
     """Field of `Status` with the number of such restarts."""
     template: str
-    """How a message continues after "Restart 3, "; the braces are the sentence about what happened."""
+    """The message after "Restart 3, "; the braces are replaced by a sentence about what happened."""
     label: str
-    """How `tpujob describe` names the number; empty where the cause is no restart of the job."""
+    """The name of the number in `tpujob describe`; empty if the cause does not count as a restart of the job."""
 
     def __new__(cls, word: str, status_field: str, template: str, label: str) -> Self:
         """Makes the member of a row."""
@@ -30,20 +30,20 @@ class Cause(StrEnum):
         return cause
 
     CRASH = ("Crash", "crashes", "after a crash: {}", "since the last progress, crashes")
-    """Something failed by itself: the restart is charged."""
+    """A process failed by itself: the restart counts against `spec.restarts.crashes`."""
     DISRUPTION = ("Disruption", "disruptions", "after a disruption, which is free: {}", "disruptions")
-    """Something was taken away or asked to stop, and the rest followed: the restart is free."""
+    """A pod was taken away or asked to stop, and the others followed: the restart is free."""
     UNEXPLAINED = ("Unexplained", "unexplained_restarts", "after an end without a known cause: {}", "unexplained")
-    """The operator did not see how it ended; never counted as a crash."""
+    """The operator did not see how the attempt ended; never counted as a crash."""
     CAPACITY = (
         "Capacity",
         "capacity_restarts",
         "because machines are missing, which is free: {}",
         "for want of machines",
     )
-    """Machines for some hosts did not come, and the others had waited long enough: the restart is free."""
+    """Machines for some hosts did not arrive while the others waited: the restart is free."""
     SUSPENSION = ("Suspension", "suspension_restarts", "after a suspension: {}", "")
-    """The job was being suspended: no restart of the job, although JobSet counts it."""
+    """The job was being suspended: not a restart of the job, although JobSet counts it."""
 
     @property
     def is_charged(self) -> bool:

@@ -1,4 +1,4 @@
-"""Fields of `spec` that choose machines: how they are paid for, where they lie, which taints are tolerated."""
+"""Fields of `spec` that select machines: capacity, placement and tolerated taints."""
 
 from __future__ import annotations
 

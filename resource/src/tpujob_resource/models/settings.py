@@ -1,4 +1,4 @@
-"""What the person who installs the operator decides about every JobSet."""
+"""The settings of an installation of the operator that apply to every JobSet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 VERSION = metadata.version("tpujob-resource")
-"""Of all our distributions, and so of the images and the chart."""
+"""The version of all our distributions, images and the chart."""
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
@@ -16,39 +16,39 @@ class InvalidSetting(ValueError):  # noqa: N818
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """The settings that a JobSet is made with; the variable of each is `OPERATOR_` and its name in capitals."""
+    """The settings for building a JobSet; the variable of each is `OPERATOR_` and its name in capitals."""
 
     trainer_image: str = f"tpujob-trainer:{VERSION}"
     """Image of jobs that have a `trainer` block."""
     operator_image: str = f"tpujob-operator:{VERSION}"
-    """The operator's own image, whose launcher is carried into images that lack it."""
+    """The operator's own image, from which the launcher is copied into pods whose image lacks it."""
     image_pull_policy: str | None = None
-    """For pods whose job says nothing; None leaves it to Kubernetes."""
+    """The policy for jobs that set none; None: Kubernetes' default."""
     run_as_user: int = 10001
-    """Numeric user of all job pods: `runAsNonRoot` cannot judge the name that an image may use."""
+    """Numeric user of all job pods, because `runAsNonRoot` cannot check a user name of an image."""
     privileged: bool = False
-    """Whether the main container is privileged, where libtpu cannot open its chips otherwise. Breaks the restricted
-    and baseline pod security profiles."""
+    """Whether the main container is privileged, for clusters where libtpu cannot open its chips otherwise. Violates the
+    restricted and baseline pod security profiles."""
     add_capabilities: tuple[str, ...] = ()
     """Capabilities of the main container, such as SYS_RESOURCE; comma-separated in the environment."""
     multislice_host_network: bool = False
-    """Whether several slices of v6e or tpu7x talk over all network cards of their nodes, by `hostNetwork`. Breaks the
+    """Whether several slices of v6e or tpu7x use all network cards of their nodes, with `hostNetwork`. Violates the
     restricted and baseline pod security profiles, and NetworkPolicies do not apply to such pods."""
     multislice_claim_template: str = ""
-    """The same without `hostNetwork`: a ResourceClaimTemplate in the namespace of each job, whose claim DRANET fills
-    with the network cards."""
+    """The same without `hostNetwork`: a ResourceClaimTemplate in the namespace of each job, for whose claim DRANET
+    allocates the network cards."""
     spot_grace_seconds: int = 15
-    """Most seconds that ordinary pods get on spot machines, whatever they ask; 120 at most, where a pool extends it."""
+    """Most seconds of grace for ordinary pods on spot machines; up to 120 for node pools that extend it."""
     machine_requests: bool = True
-    """Whether TPU pods that say nothing request 80 % of their machine's processors and memory."""
+    """Whether TPU pods without requests of their own request 80 % of their machine's CPU and memory."""
     max_pods: int = 4096
     """Most pods of one job."""
     max_chips: int = 16384
     """Most TPU chips of one job."""
     namespace: str = "tpujob-system"
-    """Where the operator runs: its Lease is here, and it is let through to /report."""
+    """Namespace of the operator and its Lease; NetworkPolicies let it reach the report port."""
     monitoring_namespace: str = "monitoring"
-    """Where Prometheus runs: it is let through to /metrics."""
+    """Namespace of Prometheus; NetworkPolicies let it reach the report port."""
 
     def __post_init__(self) -> None:
         if self.image_pull_policy not in (None, *PULL_POLICIES):

@@ -1,4 +1,4 @@
-"""Which jobs have workers that share a list of units, and so may come and go."""
+"""Jobs whose workers share a list of units, so that their number may change."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ UNIT_TASKS = ("extract", "score", "embed", "generate")
 
 
 def shares_units(spec: Spec) -> bool:
-    """Whether the workers of a spec, valid or not, divide a list of units between them.
+    """Whether the workers of a spec, valid or not, share a list of units.
 
-    Each of them knows when every unit is done.
+    Each of them knows when all units are done.
     """
     return spec.workers is not None and spec.trainer is not None and spec.trainer.get("task") in UNIT_TASKS
 
 
 def is_elastic(spec: Spec) -> bool:
-    """Whether `workers` of a spec, valid or not, changes in a running job.
+    """Whether `workers` of a spec, valid or not, may change in a running job.
 
-    Workers of a command know their number from the start, and a queue has admitted that number.
+    Workers of a command get their number at the start, and a queue has admitted a fixed number.
     """
     return shares_units(spec) and spec.queue is None

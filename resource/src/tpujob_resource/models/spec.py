@@ -1,7 +1,7 @@
-"""`spec` of a TpuTrainingJob: what a person may ask for. The docstrings below are what `kubectl explain` shows.
+"""`spec` of a TpuTrainingJob: what users can set. `kubectl explain` shows the docstrings below.
 
-Defaults live here and not in the schema where the API server's filling them in would defeat a rule: `slices` and
-`workers` exclude each other, and the rule sees only what was written.
+Defaults are here and not in the schema if defaulting by the API server would defeat a rule: `slices` and `workers`
+exclude each other, and the rule reads only the fields that the user wrote.
 """
 
 from __future__ import annotations
@@ -135,12 +135,12 @@ class Code(Part):
 
     @property
     def identity(self) -> str:
-        """Tells this code from any other: the digest of the archive, or the commit."""
+        """The identity of the code: the digest of the archive, or the commit."""
         return self.sha256 or self.commit or ""
 
     @property
     def path(self) -> str | None:
-        """Where it lies on a volume; None for what comes over the network."""
+        """The path of the code on a volume; None: it comes over the network."""
         if self.repository is not None:
             return self.repository[len(FILE) :] if self.repository.startswith(FILE) else None
         return self.archive if self.archive is not None and self.archive.startswith("/") else None

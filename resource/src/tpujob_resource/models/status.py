@@ -1,4 +1,4 @@
-"""`status` of a TpuTrainingJob: what the operator saw, in the words of `kubectl get`. Written by the operator only."""
+"""`status` of a TpuTrainingJob: what the operator observed. Only the operator writes it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from tpujob_resource.models.times import EARLIEST, LATEST, format_time
 
 
 class Traits(Flag):
-    """What holds of a job while it is in a phase."""
+    """Properties of a job in a phase."""
 
     NONE = 0
     TERMINAL = auto()
-    """Nothing leaves the phase but an explicit retry or edit."""
+    """Only an explicit retry or edit ends the phase."""
     EDITABLE = auto()
-    """Every field of the spec may change; the change makes a new incarnation."""
+    """Every field of the spec may change; the change starts a new incarnation."""
     RUNNING = auto()
     """All hosts run."""
     HOLDS_MACHINES = auto()
-    """Pods have machines, or are getting them."""
+    """Pods have machines, or are about to get them."""
     NO_PODS = auto()
-    """No pod runs, and the next start is a new one: how earlier pods ended does not matter for it."""
+    """No pod runs, and how earlier pods ended does not matter for the next start."""
     WARNING = auto()
     """The job needs attention: its Events are warnings."""
     WAITING = auto()
-    """The job waits, and dashboards count how many do."""
+    """The job waits; dashboards count such jobs."""
 
 
 class Phase(StrEnum):
-    """Where a job stands, in one word. One row each: the word, what it means, how it goes on, its traits.
+    """The state of a job in one word. Each row: the word, its meaning, when the phase ends, its traits.
 
     The documentation's table of phases is generated from these rows.
     """
 
     meaning: str
     continues: str
-    """When the job leaves the phase."""
+    """When the phase ends."""
     traits: Traits
 
     def __new__(cls, word: str, meaning: str, continues: str, traits: Traits) -> Self:
@@ -137,15 +137,15 @@ Time = Annotated[
     PlainSerializer(format_time, return_type=str, when_used="json-unless-none"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""A time as Kubernetes writes it: whole seconds of UTC."""
+"""A Kubernetes timestamp: whole seconds of UTC."""
 
 
 SUSPECT_FAILURES = 2
-"""Crashes on one node, after which a job avoids it: one may happen to any program."""
+"""Crashes on one node after which a job avoids it: a single crash may have another cause."""
 
 
 class _Part(BaseModel):
-    # An older operator reads what a newer one wrote, and keeps what it does not know.
+    # An older operator must be able to read a newer status, and to keep its unknown fields.
     model_config = ConfigDict(
         alias_generator=to_camel,
         validate_by_name=True,
@@ -254,7 +254,7 @@ class NodeFailures(_Part):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it should be avoided, and is not yet."""
+        """Whether the node should be avoided, but is not yet."""
         return self.failures >= SUSPECT_FAILURES and self.avoided_label is None and not self.lifted
 
 
@@ -451,9 +451,9 @@ class Status(_Part):
 
     @property
     def current_incarnation(self) -> int:
-        """Which incarnation of the job this is of; the first one before there is any."""
+        """The incarnation of the job that this status is about; 1 before there is any."""
         return self.incarnation or 1
 
     def as_stored(self) -> dict[str, Any]:
-        """The status as the API server stores it: JSON by the fields' names there, without what is absent."""
+        """The status as the API server stores it: JSON with camelCase names, without absent fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)

@@ -1,6 +1,6 @@
-"""What the API server has stored, read as far as it can be: no decision waits for a valid spec or status.
+"""Reads stored jobs leniently, so that decisions do not depend on a valid spec or status.
 
-`load.load_job` says what is wrong with a spec; here a value that cannot be read counts as absent.
+`load.load_job` reports errors in a spec; here an invalid value counts as absent.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class StoredSpec(Spec):
     """`spec` as it is stored, valid or not; the defaults are those of `Spec`."""
 
     accelerator: str = ""
-    """As it was written; empty when there is none."""
+    """The name as written; empty if there is none."""
 
     @property
     def chips_per_host(self) -> int:
-        """TPU chips of each host; 0 for `cpu` and for a name that stands for nothing."""
+        """TPU chips of each host; 0 for `cpu` and for an invalid name."""
         wanted = (self.node_selector or {}).get(COUNT_LABEL, "")
         try:
             accelerator = parse_accelerator(
@@ -51,64 +51,64 @@ class StoredJob:
     """A TpuTrainingJob as it was read, valid or not."""
 
     manifest: Mapping[str, Any]
-    """The whole object; its status is what has been recorded so far."""
+    """The whole object, with its recorded status."""
 
     @cached_property
     def status(self) -> Status:
-        """The recorded status, as far as it can be read; empty at first."""
+        """The recorded status without invalid values; empty at first."""
         return read_status(self.manifest.get("status"))
 
     @cached_property
     def spec(self) -> StoredSpec:
-        """As the person wrote it, valid or not: what cannot be read is as if it was not given."""
+        """The spec as the user wrote it, valid or not: an invalid value counts as absent."""
         return read_spec(self.manifest.get("spec"))
 
     @property
     def namespace(self) -> str:
-        """That it is in."""
+        """Its namespace."""
         namespace: str = self.manifest["metadata"]["namespace"]
         return namespace
 
     @property
     def name(self) -> str:
-        """Unique in its namespace."""
+        """Its name, unique in the namespace."""
         name: str = self.manifest["metadata"]["name"]
         return name
 
     @property
     def uid(self) -> str:
-        """Of this object; another one of the same name has another."""
+        """Its UID; another object with the same name has another UID."""
         uid: str = self.manifest["metadata"]["uid"]
         return uid
 
     def owner(self, label: str) -> str:
-        """The value of this label of the object; empty without it."""
+        """The value of this label of the object; empty if it is missing."""
         return str((self.manifest["metadata"].get("labels") or {}).get(label) or "")
 
     @property
     def other_manager(self) -> str | None:
-        """The controller that runs it, where that is not this operator."""
+        """The controller that runs the job; None: this operator does."""
         return other_manager(self.spec.managed_by)
 
     @property
     def generation(self) -> int:
-        """Counts changes of the spec."""
+        """The number of changes of the spec, from 1."""
         generation: int = self.manifest["metadata"]["generation"]
         return generation
 
 
 def read_spec(stored: object) -> StoredSpec:
-    """The spec, with a default in the place of every value that no spec may have."""
+    """The spec, with defaults instead of invalid values."""
     return _read(StoredSpec, stored)
 
 
 def read_status(stored: object) -> Status:
-    """The status, without the values that no status has; fields that are not known here are kept as they are."""
+    """The status without invalid values; unknown fields are kept."""
     return _read(Status, stored)
 
 
 def _read[Model: BaseModel](model: type[Model], stored: object) -> Model:
-    """What can be read of a decoded JSON value, with a model that has a default for every field."""
+    """The valid parts of a decoded JSON value, with a model that has a default for every field."""
     if not isinstance(stored, Mapping):
         return model()
     readable: Any = stored
@@ -116,16 +116,16 @@ def _read[Model: BaseModel](model: type[Model], stored: object) -> Model:
         try:
             return model.model_validate(readable)
         except ValidationError as error:
-            # Each round leaves out at least one value, so this ends.
+            # Each round removes at least one value, so this terminates.
             readable = deepcopy(dict(readable))
             problems = error.errors(include_url=False, include_context=False, include_input=False)
-            # From the back, so that the positions of what is still to go stay as they are.
+            # From the end, so that the positions of values that are still to be deleted do not change.
             for path in sorted({_culprit(readable, problem["loc"]) for problem in problems}, reverse=True):
                 _delete(readable, path)
 
 
 def _culprit(value: Any, path: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """What a path leads to; where something is missing there, or is no plain value, what should have it."""
+    """The path of the value to delete; if the path does not exist, its longest part that exists."""
     for depth, key in enumerate(path):
         try:
             value = value[key]

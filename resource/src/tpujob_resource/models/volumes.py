@@ -1,4 +1,4 @@
-"""Volumes of `spec`: what is mounted into every pod's main container, and where."""
+"""Volumes of `spec`, which are mounted into the main container of every pod."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Volume(Part):
 
 KINDS = ("persistent_volume_claim", "gcs", "secret", "config_map", "empty_dir")
 SHARED = ("persistent_volume_claim", "gcs")
-"""What outlives a pod and can be the same for all hosts: where checkpoints may lie."""
+"""Kinds of volumes for checkpoints: they outlive a pod, and all hosts can share them."""
 OWN_MOUNTS = ("/tmp", "/home/tpujob", "/dev/shm", "/tpujob", "/tpujob-code")  # noqa: S108 — of the pods
 """Paths that the operator mounts."""
 OWN_NAMES = ("tmp", "home", "shared-memory", "launcher", "code")

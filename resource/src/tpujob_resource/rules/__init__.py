@@ -1,1 +1,1 @@
-"""What is refused or warned of in a job: rules between fields, limits, the `trainer` block."""
+"""The checks that refuse a job or warn about it: rules between fields, limits, the `trainer` block."""

@@ -1,4 +1,4 @@
-"""What a job may say of its code and of its packages."""
+"""Rules for `spec.code` and `spec.packages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EITHER = "give either archive and sha256, or repository and commit"
 _ARCHIVE_HAS_DIGEST = "an archive needs its sha256, and a repository has none: its commit is the digest"
 _WHOLE_COMMIT = "a repository needs the whole commit, 40 hexadecimal digits as `git rev-parse` prints them"
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
-"""A whole commit of a repository; a short id, a branch or a tag may become another."""
+"""A complete commit id; a short id, a branch or a tag may refer to another commit later."""
 
 
 CODE = (

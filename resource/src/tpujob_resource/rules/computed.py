@@ -1,6 +1,6 @@
-"""Rules that take arithmetic over a topology, or a schema: the operator and the command line evaluate them.
+"""Rules that need arithmetic over a topology, or a schema: the operator and the CLI evaluate them.
 
-The API server cannot: each says why.
+The API server cannot evaluate all of them; each has the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ type Problems = Iterator[str]
 
 @dataclass(frozen=True)
 class Computed:
-    """A rule that is a function."""
+    """A rule that is evaluated by a function."""
 
     field: str
     """The field at fault."""
@@ -35,7 +35,7 @@ class Computed:
     reason: str
     """Why the API server does not evaluate all of it."""
     problems: Callable[[TpuTrainingJob], Problems]
-    """Sentences about a job, each with its path."""
+    """Error messages about a job, each with its path."""
 
 
 def _accelerator(job: TpuTrainingJob) -> Problems:
@@ -64,7 +64,7 @@ def _sub_slice(job: TpuTrainingJob) -> Problems:
     try:
         accelerator = job.accelerator
     except InvalidField:
-        return  # refused by the rule for the accelerator
+        return  # the rule for the accelerator refuses it
     if pool is None or accelerator.generation != SUB_SLICES:
         return
     slice_shape, pool_shape = _shape(accelerator.topology), _shape(pool)

@@ -1,4 +1,4 @@
-"""How large a job may be: what the API server stores, and what the administrator allows."""
+"""Limits on the size of a job: for the stored spec, and those of the administrator."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 
 MAX_SPEC_BYTES = 65536
-"""Of the spec as JSON: it is written into the JobSet once, and into every pod, of which there may be thousands."""
+"""Most bytes of the spec as JSON: it is copied to the JobSet and to every pod, of which there may be thousands."""
 
 type Problems = Iterator[str]
 
 
 def spec_size(job: TpuTrainingJob) -> Problems:
-    """The whole spec against `MAX_SPEC_BYTES`, naming its largest field."""
+    """Checks the whole spec against `MAX_SPEC_BYTES`; the message names its largest field."""
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
     try:
         sizes = {key: len(json.dumps(value, ensure_ascii=False).encode()) for key, value in spec.items()}
@@ -32,7 +32,7 @@ def spec_size(job: TpuTrainingJob) -> Problems:
 
 
 def broken_limits(job: TpuTrainingJob, settings: JobSettings) -> tuple[str, ...]:
-    """What the settings of this installation do not allow."""
+    """Error messages for a job that exceeds the limits of this installation."""
     return tuple(_administrators(job, settings))
 
 

@@ -35,12 +35,12 @@ def load_job(
     """The job that a manifest describes.
 
     Args:
-        manifest: as read from YAML, or from the API server.
-        settings: of the installation whose limits hold; None outside a cluster.
-        has_pods: whether pods run it; a machine without them needs no volume for its own disks.
+        manifest: A manifest from YAML, or from the API server.
+        settings: The installation whose limits apply; None: outside a cluster.
+        has_pods: Whether pods run it; otherwise no volume is needed for local disks.
 
     Raises:
-        InvalidJob: with everything that is wrong, one line each.
+        InvalidJob: The job is invalid; it has all problems, one line each.
     """
     try:
         job = TpuTrainingJob.model_validate(dict(manifest))
@@ -53,5 +53,5 @@ def load_job(
 
 
 def without_status(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest as it was written; its status, possibly of another version of the operator, is not validated."""
+    """A manifest without its status, which may be of another version of the operator and is not validated."""
     return {key: value for key, value in manifest.items() if key != "status"}

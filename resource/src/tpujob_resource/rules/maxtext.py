@@ -1,4 +1,4 @@
-"""What a MaxText job says of its run: keys on its command line, in its environment, or by MaxText's defaults.
+"""The configuration of a MaxText job's run: keys on its command line, in its environment, or MaxText's defaults.
 
 Keys and defaults: AI-Hypercomputer/maxtext:src/maxtext/configs/base.yml; the sizes of a step: the same repository's
 src/maxtext/configs/types.py.
@@ -26,31 +26,31 @@ _DEFAULTS = {
 }
 _SHOWN = ("steps", "per_device_batch_size", "max_target_length", "checkpoint_period")
 _KEEPS_POSITION = ("grain", "synthetic", "olmo_grain")
-"""Values of dataset_type whose checkpoints hold the data iterator, or that read no data."""
+"""Values of dataset_type whose checkpoints include the data iterator, or that read no data."""
 
 
 @dataclass(frozen=True)
 class MaxTextRun:
-    """The sums of a run."""
+    """The size of a run."""
 
     model: str
     steps: int
     rows: int
-    """Of a step, over all devices."""
+    """Rows of a step on all devices."""
     sequence_length: int
     checkpoint_period: int | None
-    """None: nothing is saved."""
+    """Steps between checkpoints; None: nothing is saved."""
     defaults: tuple[str, ...]
-    """Keys that the job leaves to MaxText."""
+    """Keys that the job does not set, so that MaxText's defaults apply."""
 
     @property
     def tokens(self) -> int:
-        """Of all steps."""
+        """Tokens of all steps."""
         return self.steps * self.rows * self.sequence_length
 
 
 def run_of(job: TpuTrainingJob) -> MaxTextRun | None:
-    """The sums of a job's run; None where a script or a file, or a value that is no number, decides."""
+    """The size of a job's run; None: it is not a MaxText job, or a script, a file or an invalid number decides it."""
     if job.spec.framework != "maxtext" or not _says_all(job):
         return None
     devices = job.hosts * job.accelerator.devices_per_host
@@ -70,7 +70,7 @@ def run_of(job: TpuTrainingJob) -> MaxTextRun | None:
 
 
 def restart_warnings(job: TpuTrainingJob) -> Iterator[str]:
-    """What a restart of a MaxText job loses, where a key would keep it."""
+    """Warnings about state that a restart of a MaxText job loses, although a key would keep it."""
     if job.spec.framework != "maxtext" or not job.accelerator.is_tpu or not _says_all(job):
         return
     data = _value(job, "dataset_type")
@@ -102,7 +102,7 @@ def _is_true(job: TpuTrainingJob, key: str) -> bool:
 
 
 def _says_all(job: TpuTrainingJob) -> bool:
-    """Whether the keys are words of the command: no shell line, and no configuration file but MaxText's own."""
+    """Whether all keys are words of the command: no shell line, and no configuration file except MaxText's own."""
     words = _words(job)
     has_file = any(word.endswith((".yml", ".yaml")) and "=" not in word for word in words if "base.yml" not in word)
     return not has_file and any("maxtext" in word.lower() and " " not in word and "=" not in word for word in words)

@@ -1,6 +1,6 @@
-"""What jsonschema finds wrong with a value, as sentences with the field as the user wrote it.
+"""Error messages for the errors that jsonschema finds in a value, with the path of the field as the user wrote it.
 
-Its import takes a fifth of the time of a short command, so only a value that `schema_fit` does not accept comes here.
+Its import takes a fifth of the time of a short command, so this is used only for values that `schema_fit` rejects.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tpujob_resource.messages.error_messages import field_path, quoted, unknown_
 
 
 def schema_errors(value: Mapping[str, Any], schema: Mapping[str, Any], field: tuple[str, ...]) -> list[str]:
-    """What is wrong with a value, one line each; nothing if it is valid.
+    """The errors in a value, one line each; empty if it is valid.
 
     Args:
-        value: decoded JSON or YAML.
+        value: Decoded JSON or YAML.
         schema: JSON Schema, draft 2020-12.
-        field: where the value stands in the resource.
+        field: The path of the value in the resource.
     """
     validator = Draft202012Validator(schema)
     errors = sorted(validator.iter_errors(dict(value)), key=lambda e: [str(p) for p in e.absolute_path])
@@ -60,7 +60,7 @@ def _lines(error: ValidationError, field: tuple[str, ...]) -> Iterator[str]:
 
 
 def _relevant(error: ValidationError) -> list[ValidationError]:
-    """Of the alternatives, what is wrong with those that fit the value's type; null says nothing of use."""
+    """The errors of the alternatives that match the value's type; those of all alternatives if none does."""
     context = list(error.context or ())
     fitting = [e for e in context if e.validator != "type" or len(e.absolute_path) > len(error.absolute_path)]
     return fitting or context
@@ -95,11 +95,11 @@ def _message(error: ValidationError) -> str:
 
 
 _KEYS = {"data": "path", "optimizer": "name", "sample": "prompt", "wandb": "project"}
-"""Of blocks: the field that a text in their place is meant for."""
+"""By block: the field that is meant if there is a string instead of the block."""
 
 
 def _block_meant(block: str, given: Any, *, has_defaults: bool) -> str:
-    """The block that holds what stands in its place."""
+    """The end of a message: the block to write instead of a value that is not a block; empty if that is not known."""
     if given is True and has_defaults:
         return "; write {} for its defaults"
     if given is False:
@@ -118,7 +118,7 @@ def _block_meant(block: str, given: Any, *, has_defaults: bool) -> str:
 
 
 def _meant(given: Any, allowed: list[Any]) -> str:
-    """The allowed word that is most like a given one, as a question; nothing where none is near."""
+    """The allowed word closest to the given one, as a question; empty if none is close."""
     near = nearest_name(given, (v for v in allowed if isinstance(v, str))) if isinstance(given, str) else None
     return "" if near is None else f"did you mean {quoted(near)}? "
 

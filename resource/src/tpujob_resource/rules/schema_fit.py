@@ -1,7 +1,7 @@
-"""A fast check of valid values against a JSON Schema, without the import of jsonschema.
+"""A fast check of values against a JSON Schema, without importing jsonschema.
 
-It knows only the keywords of the trainer's schema. A value that it does not accept may still be valid: jsonschema
-decides, and writes the messages. Without this module, each short command with a valid job would take a fifth longer.
+It knows only the keywords of the trainer's schema. A value that it rejects may still be valid: jsonschema decides, and
+writes the messages. Without this module, each short command with a valid job would take a fifth longer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ type Schema = Mapping[str, Any]
 
 
 def is_valid_fast(value: Any, schema: Schema) -> bool:
-    """True only if the value is valid; False if it is not, or if that takes more than this module knows."""
+    """Whether the value is known to be valid; False also for a schema with keywords that this module does not know."""
     return all(
         key in _NOTES or key.startswith("x-") or (key in _KEYWORDS and _KEYWORDS[key](value, argument, schema))
         for key, argument in schema.items()
@@ -21,7 +21,7 @@ def is_valid_fast(value: Any, schema: Schema) -> bool:
 
 
 _NOTES = frozenset({"description", "default", "title", "format", "$schema"})
-"""Keywords that refuse nothing."""
+"""Keywords that do not restrict values."""
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""With how many slices a job may run: `spec.slices`, or fewer where `spec.minSlices` allows it."""
+"""The numbers of slices with which a job may run: `spec.slices`, or fewer if `spec.minSlices` allows it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ type Problems = Iterator[str]
 
 
 def shrink_after_seconds(spec: Spec) -> int:
-    """How long a missing slice is waited for, and how long the job stays as small as it is."""
+    """How long a job waits for a missing slice, and the least time with fewer slices before it grows again."""
     return SHRINK_AFTER_SECONDS if spec.shrink_after_seconds is None else spec.shrink_after_seconds
 
 
 def possible_counts(job: TpuTrainingJob) -> tuple[int, ...]:
-    """Numbers of slices that a job may run with, the largest first: the rows of its batch divide over each of them."""
+    """The numbers of slices with which a job may run, largest first: the rows of its batch divide over each of them."""
     least = job.spec.min_slices or job.slices
     return tuple(count for count in range(job.slices, least - 1, -1) if _divides(job, count))
 
 
 def rows_of_fewest_slices(job: TpuTrainingJob) -> Problems:
-    """Why the job cannot go on with `spec.minSlices`.
+    """An error message if the job cannot run with `spec.minSlices`.
 
-    Counts in between over which the rows do not divide are skipped, but the least one must be usable.
+    Numbers in between over which the rows do not divide are skipped, but the smallest must be usable.
     """
     least = job.spec.min_slices
     if least is None or least >= job.slices or not _divides(job, job.slices) or _divides(job, least):
@@ -41,7 +41,7 @@ def rows_of_fewest_slices(job: TpuTrainingJob) -> Problems:
 
 
 def _divides(job: TpuTrainingJob, slices: int) -> bool:
-    """Whether the batch divides over so many slices; of a command, and of a wrong accelerator, that is not known."""
+    """Whether the batch divides over this many slices; True for a job without a trainer or with a wrong accelerator."""
     if job.spec.trainer is None:
         return True
     try:

@@ -1,8 +1,8 @@
-"""What a job may say: one row for each rule between its fields.
+"""The rules between fields of a job, one row each.
 
-The command line and the operator evaluate the rows, `crd/rule_cel.py` makes the API server's CEL of them with the same
-words, and docs/reference/rules.md lists them. Rules of the `trainer` block are the trainer's own, which it publishes in
-the same form; what takes arithmetic over a topology, and so has no CEL, is in `computed.py`.
+The CLI and the operator evaluate the rows, `crd/rule_cel.py` translates them to CEL for the API server with the same
+messages, and docs/reference/rules.md lists them. The trainer publishes the rules of its `trainer` block in the same
+form; rules that need arithmetic over a topology, and so have no CEL, are in `computed.py`.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from tpujob_resource.topology.names import (
 MAX_NAME = 49
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MAX_SUPER_SLICE_NAME = 28
-"""The slice controller makes names from the job's (AI-Hypercomputer/xpk:src/xpk/core/scheduling.py)."""
+"""The slice controller derives names from the job's (AI-Hypercomputer/xpk:src/xpk/core/scheduling.py)."""
 SHRINK_AFTER_SECONDS = 300
-"""Machines that come at all on demand come within minutes; hosts that wait for their peers end after startupSeconds."""
+"""Available machines arrive within minutes; hosts that wait for their peers end after startupSeconds."""
 STARTUP_SECONDS: int = Spec.model_fields["startup_seconds"].default
 TERMINATION_TAINT = "cloud.google.com/impending-node-termination"
 CHECKPOINT_DIR_PATTERN = rf"^({CHECKPOINT_BUCKET}://{BUCKET_NAME}(/\S*)?|/\S*)$"
 BUCKET_PATTERN = rf"^{CHECKPOINT_BUCKET}://{BUCKET_NAME}(/|$)"
 PARENT_PATTERN = r"(^|/)\.\.(/|$)"
-"""A path that leaves the folder it starts in."""
+"""A path that contains `..`."""
 CONFIDENTIAL_PATTERN = r"^(.*_)?(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)$"
-"""Variables whose value must not stand in a manifest."""
+"""Variables whose value must not be in a manifest."""
 OWNED_KEY_PATTERN = r"^[a-z0-9.-]*(kubernetes\.io|k8s\.io|tpujob\.dev)/"
-"""Keys of labels and annotations that others write and read."""
+"""Keys of labels and annotations that Kubernetes, JobSet, Kueue or the operator owns."""
 OWNED_SELECTORS = {
     parse.ACCELERATOR_LABEL: "spec.accelerator",
     parse.TOPOLOGY_LABEL: "spec.accelerator",
@@ -78,7 +78,7 @@ OWNED_SELECTORS = {
     "cloud.google.com/compute-class": "spec.capacity.computeClass",
     "cloud.google.com/placement-policy-name": "spec.placement.policyName",
 }
-"""Node labels that other fields select by, together with what else they need."""
+"""The field that selects by a node label and sets everything else that it needs, by label."""
 
 type Conditions = tuple[Condition, ...]
 
@@ -97,7 +97,7 @@ def _requires(field: str, other: str, message: str) -> Rule:
 
 
 def _lasting(field: str, rather: str = "") -> tuple[Rule, ...]:
-    """For a directory that pods write and later pods read."""
+    """Rules for a directory that pods write and later pods read."""
     rows = {
         "none": f"is on no volume, and would be lost with the pod; take {rather}{_MOUNT} mounted there (spec.volumes)",
         "lost": f"is on a volume that does not outlive the pod; take {rather}{_MOUNT}",
@@ -107,7 +107,7 @@ def _lasting(field: str, rather: str = "") -> tuple[Rule, ...]:
 
 
 def _of_code(field: str, rather: str) -> tuple[Rule, ...]:
-    """For code that pods read from a volume."""
+    """Rules for code that pods read from a volume."""
     return (
         rule(
             field,
@@ -491,10 +491,10 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
         for name in ("cpu", "memory", "ephemeral-storage")
     ),
 }
-"""The rules by the place where they stand."""
+"""The rules by their place."""
 
 RULES = tuple(dataclasses.replace(rule, at=place) for place, rules in ROWS.items() for rule in rules)
 
 UNIQUE = (("spec.env[]", "name"), ("spec.volumes[]", "name"), ("spec.volumes[]", "mountPath"))
-"""Items of lists, and the field that tells each of them from the others."""
+"""Lists, and the field whose value must be unique in each."""
 TWICE = "is there twice; keep one"

@@ -1,8 +1,8 @@
-"""Rules between fields of the `trainer` block, and between it and the accelerator. Each yields sentences.
+"""Rules between fields of the `trainer` block, and between it and the accelerator. Each yields error messages.
 
-The rows that the trainer publishes, and arithmetic on what was written. No JAX, and no defaults but those of the
-contract and of the presets that the trainer publishes beside its schema. Values of a wrong type are the schema's to
-refuse, and are passed over here.
+These are the rows that the trainer publishes, and arithmetic on the written values. They use no JAX, and no defaults
+except those of the contract and of the presets that the trainer publishes with its schema. The schema refuses values of
+a wrong type; they are skipped here.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ type Problems = Iterator[str]
 
 FIELD = "spec.trainer"
 LONGEST_ROWS = 2**31 - 1
-"""Tokens of a global batch: positions are 32-bit integers."""
+"""Most tokens of a global batch: positions are 32-bit integers."""
 
 
 def trainer_contradictions(block: Block, *, devices: int | None, slices: int = 1) -> Iterator[str]:
-    """What contradicts itself in a block.
+    """An error message for each contradiction in a block.
 
     Args:
-        block: the trainer block as written.
-        devices: JAX devices of the whole job; None if they are not known, or if the workers do not train together.
-        slices: Over which they lie.
+        block: The trainer block as written.
+        devices: JAX devices of the whole job; None: they are unknown, or the workers do not train together.
+        slices: The number of slices with these devices.
     """
     yield from credentials_problems(block, FIELD)
     yield from (f"{FIELD}.{sentence}" for sentence in broken_rules(block, block_rules()))
@@ -53,12 +53,12 @@ def _batch_tokens(block: Block) -> Problems:
 
 
 def rows_divide(block: Block, devices: int, slices: int) -> bool:
-    """Whether the rows of a global batch divide over so many devices."""
+    """Whether the rows of a global batch divide over this many devices."""
     return next(_rows(block, devices, slices), None) is None
 
 
 def _rows(block: Block, devices: int, slices: int) -> Problems:
-    """By the rule of the trainer; what depends on the model's dimensions is left to it."""
+    """Applies the trainer's rule for rows; the trainer itself checks what depends on the model's dimensions."""
     given, accumulation = _number(block, "batchSize"), _number(block, "gradientAccumulation") or 1
     length = _number(block, "sequenceLength") or _preset(block).get("sequenceLength") or DEFAULT_SEQUENCE_LENGTH
     rows = given or _default_rows(block, length)
@@ -82,7 +82,7 @@ def _rows(block: Block, devices: int, slices: int) -> Problems:
 
 
 def _default_rows(block: Block, length: int) -> int | None:
-    """Of a preset, or of a model without one; None of a task that has no default."""
+    """The default rows of a preset, or of pretraining without one; None: the task has no default."""
     tokens = _preset(block).get("batchTokens")
     if tokens is None and _trains_without_preset(block):
         tokens = DEFAULT_BATCH_TOKENS

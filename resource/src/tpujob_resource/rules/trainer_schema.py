@@ -1,7 +1,7 @@
-"""The `trainer` block against the schema that the trainer publishes of its own configuration.
+"""Checks the `trainer` block against the schema that the trainer publishes for its configuration.
 
-The schema is a file of this package, made by `make generate`: the operator knows the trainer's words without
-importing it. Without the file every block passes, and the trainer itself is the first to object.
+The schema is a file of this package, written by `make generate`: the operator knows the trainer's fields without
+importing it. Without the file every block passes, and only the trainer itself reports errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIELD = ("spec", "trainer")
 
 @cache
 def trainer_schema() -> Mapping[str, Any] | None:
-    """The published schema, or None when the package has none."""
+    """The published schema; None: the package has none."""
     file = resources.files("tpujob_resource.rules").joinpath(FILE)
     if not file.is_file():
         return None
@@ -33,7 +33,7 @@ PRESETS = "x-tpujob-presets"
 
 
 def presets() -> Mapping[str, Mapping[str, Any]]:
-    """Numbers of each preset model, as the trainer publishes them beside its schema; empty when it does not."""
+    """Numbers of each preset model, which the trainer publishes with its schema; empty if it does not."""
     found: Mapping[str, Mapping[str, Any]] = (trainer_schema() or {}).get(PRESETS, {})
     return found
 
@@ -43,12 +43,12 @@ RULES = "x-tpujob-rules"
 
 @cache
 def block_rules() -> tuple[Rule, ...]:
-    """The trainer's rules between fields of its block; none when it does not publish them."""
+    """The trainer's rules between fields of its block; empty if it does not publish them."""
     return from_rows((trainer_schema() or {}).get(RULES, ()))
 
 
 def trainer_problems(block: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> list[str]:
-    """What is wrong with a block, one line each; nothing when there is no schema to compare with."""
+    """The errors in a block, one line each; empty if there is no schema."""
     schema = trainer_schema() if schema is None else schema
     if schema is None or is_valid_fast(block, schema):
         return []

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a job whose fields are each well-formed."""
+"""Finds all errors in a job whose fields are individually well-formed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BUCKET_ADDRESS_PATTERN = (
     r"^https?://(?:storage\.(?:googleapis|cloud\.google)\.com/|console\.cloud\.google\.com/storage/browser/)"
     r"([^/?#;]+)(/[^?#;]*)?|^https?://([^/?#;]+)\.storage\.googleapis\.com(/[^?#;]*)?"
 )
-"""Addresses of a bucket: of the XML API, by path and by host, and of the console
+"""Web addresses of a bucket: of the XML API, by path and by host, and of the console
 (docs.cloud.google.com/storage/docs/request-endpoints)."""
 
 
 def broken_rules(job: TpuTrainingJob, *, has_pods: bool = True) -> tuple[str, ...]:
-    """A line for each problem: the path of the field, its value where that helps, what is wrong and what to do.
+    """A line for each problem: the path of the field, its value if that helps, what is wrong and what to do.
 
     Args:
-        job: Whose fields are each well-formed.
-        has_pods: Whether pods run it. A machine has its own disks, which are no volumes of the job.
+        job: A job whose fields are individually well-formed.
+        has_pods: Whether pods run it. Without pods, rules about volumes do not apply to the machine's own disks.
     """
     document = as_written(job)
     rows = RULES if _has_accelerator(job) else [rule for rule in RULES if not _compares_accelerators(rule)]
@@ -39,12 +39,12 @@ def broken_rules(job: TpuTrainingJob, *, has_pods: bool = True) -> tuple[str, ..
 
 
 def volume_problems(job: TpuTrainingJob) -> tuple[str, ...]:
-    """The problems that a job has in pods alone: directories on no volume, or on one that does not last."""
+    """The problems that a job has only in pods: directories on no volume, or on one that is lost or read-only."""
     return tuple(_sentence(each) for each in broken(as_written(job), list(filter(_is_about_volumes, RULES))))
 
 
 def as_written(job: TpuTrainingJob) -> dict[str, Any]:
-    """The job without defaults and nulls, as the API server's rules see it."""
+    """The job without defaults and nulls, as in the API server's rules."""
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
     return {"metadata": {"name": job.metadata.name}, "spec": spec}
 
@@ -70,7 +70,7 @@ def _sentence(each: Broken) -> str:
 
 
 def _bucket_meant(each: Broken) -> str:
-    """The bucket of an address that a browser shows, for a directory that is none."""
+    """The end of a message: the gs:// address for a web address of a bucket in `checkpointDir`; else empty."""
     is_directory = each.path == ("spec", "checkpointDir") and isinstance(each.value, str)
     address = re.match(BUCKET_ADDRESS_PATTERN, each.value) if is_directory else None
     if address is None:

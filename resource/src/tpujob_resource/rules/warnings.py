@@ -1,4 +1,4 @@
-"""What is allowed in a job and probably not meant. Each rule yields sentences; nothing is refused for them."""
+"""Warnings about settings that are allowed but probably not intended. Each rule yields messages; none refuses a job."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tpujob_resource.rules.validation import volume_problems
 type Warnings = Iterator[str]
 
 PATHS = frozenset({"path", "tokenizer", "from", "weights"})
-"""Keys of the trainer block whose value is a place that every pod reads."""
+"""Keys of the trainer block whose value is a path that every pod reads."""
 SPOT_SECONDS = 15
-"""What an ordinary pod gets of a spot machine's notice: cloud.google.com/kubernetes-engine/docs/concepts/spot-vms."""
+"""Grace period of an ordinary pod on a spot machine: cloud.google.com/kubernetes-engine/docs/concepts/spot-vms."""
 
 
 def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[str, ...]:
     """Warnings about a valid job before its pods start, one line each.
 
     Args:
-        job: that is valid.
-        is_for_cluster: whether pods will run it; without them, a job on CPU devices reads files of this machine,
-            and reserves nothing.
+        job: A valid job.
+        is_for_cluster: Whether pods will run it; otherwise a job on CPU devices reads files of this machine, and
+            reserves no resources.
     """
     has_pods = is_for_cluster or job.accelerator.is_tpu
     paths = _unreachable_paths(job) if has_pods else ()
@@ -35,21 +35,21 @@ def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[
 
 
 def rehearsal_warnings(job: TpuTrainingJob) -> tuple[str, ...]:
-    """Warnings about a TPU job that runs on CPU devices here: what its pods would refuse is among them."""
+    """Warnings about a TPU job that runs on CPU devices here, including problems that only pods would have."""
     return (*job_warnings(job), *volume_problems(job)) if job.accelerator.is_tpu else ()
 
 
 def submission_warnings(job: TpuTrainingJob) -> tuple[str, ...]:
     """Warnings about a valid job before it is created on a cluster.
 
-    Beside `job_warnings`, what only its author can still change then: a job that is there keeps its pods' sizes, so
-    its status does not repeat it.
+    In addition to `job_warnings`, these include what can be changed only before creation: an existing job keeps the
+    sizes of its pods, so its status does not repeat that warning.
     """
     return (*job_warnings(job, is_for_cluster=True), *_unsized_pods(job))
 
 
 def _unsaved(job: TpuTrainingJob) -> Warnings:
-    # A plain program may know by itself where it saves.
+    # Another program may know itself where to save.
     saves = job.spec.trainer is not None or job.spec.framework == "maxtext"
     if saves and job.spec.checkpoint_dir is None and job.accelerator.is_tpu:
         yield (
@@ -88,7 +88,7 @@ def _is_local(key: str, value: str) -> bool:
 
 
 def _unsized_pods(job: TpuTrainingJob) -> Warnings:
-    # Pods of TPU jobs ask for most of their machine by themselves; see jobset/pod.
+    # Pods of TPU jobs request most of their machine by default; see jobset/pod.
     if job.spec.resources is None and not job.accelerator.is_tpu:
         yield (
             "spec.resources: is missing, so the pods reserve no processors and no memory, and are the "

@@ -1,1 +1,1 @@
-"""Accelerator names as people write them, as shapes, hosts, chips and node labels."""
+"""Translates accelerator names to shapes, hosts, chips and node labels."""

@@ -1,16 +1,17 @@
-"""Flags of the TPU compiler that published recipes set, by generation, as they go into LIBTPU_INIT_ARGS.
+"""TPU compiler flags of published recipes, by generation, for LIBTPU_INIT_ARGS.
 
-A flag is here if a published recipe sets it, the libtpu of the trainer's image accepts it (`make tpu-compiler`), and it
-changes no result. Left out for these reasons:
+A flag is included if a published recipe sets it, the libtpu of the trainer's image accepts it (`make tpu-compiler`),
+and it does not change results. Not included:
 
-- Continuation fusion of gathers (`xla_tpu_enable_async_collective_fusion` and what belongs to it) outside v5e: libtpu
+- Continuation fusion of gathers (`xla_tpu_enable_async_collective_fusion` and related flags) outside v5e: libtpu
   refuses to compile with it ("not supported/recommended on platforms other than TPU v5e").
 - All-reduces and reduce-scatters on SparseCores: apple/axlearn:axlearn/common/compiler_options.py reports worse losses
   with them on v6e and tpu7x.
-- `xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000` on v6e (TR, AX): without rings of products all gathers of
-  weights and sums of gradients wait. On 16 chips mistral-7b in MaxText 0.2.5 then waits for 52 GB in its loop, and for
-  9.6 without the flag; from 64 chips on, where these recipes were run, there are no such rings, and nothing changes.
-- Schedules for activations that are offloaded to the host: they belong to a remat policy that few choose.
+- `xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000` on v6e (TR, AX): without windowed einsums, computation waits
+  for all gathers of weights and reductions of gradients. On 16 chips mistral-7b in MaxText 0.2.5 then waits for 52 GB
+  in its loop, and for 9.6 GB without the flag; from 64 chips on, as in these recipes, there are no windowed einsums,
+  and the flag has no effect.
+- Schedules for activations that are offloaded to the host: they belong to a remat policy that few users choose.
 
 Sources:
 MT    AI-Hypercomputer/maxtext, benchmarks/xla_flags_library.py and configs/v5e, configs/v5p
@@ -31,7 +32,7 @@ _NAME = re.compile(r"--(?:no)?([A-Za-z0-9_]+)(?:=|$)")
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag, and where it applies."""
+    """A flag, and the generations for which it applies."""
 
     name: str
     value: str
@@ -39,7 +40,7 @@ class Flag:
     source: str
     generations: tuple[str, ...]
     needs_slices: bool = False
-    """Whether it is for two or more slices alone."""
+    """Whether it applies only to two or more slices."""
 
     def __str__(self) -> str:
         return f"--{self.name}={self.value}"
@@ -227,17 +228,17 @@ FLAGS = (
 
 
 def recommended_flags(generation: str, slices: int) -> tuple[Flag, ...]:
-    """The flags for so many slices of a generation; none for a generation without a published recipe."""
+    """The flags for this many slices of a generation; empty for a generation without a published recipe."""
     return tuple(flag for flag in FLAGS if generation in flag.generations and (slices > 1 or not flag.needs_slices))
 
 
 def merge_flags(flags: tuple[Flag, ...], own: str) -> str:
-    """A value of LIBTPU_INIT_ARGS: these flags, but for those that `own` sets, and then `own` as it is."""
+    """A value of LIBTPU_INIT_ARGS: these flags, except those that `own` sets, followed by `own`."""
     named = {match[1] for word in own.split() if (match := _NAME.match(word))}
     return " ".join([*(str(flag) for flag in flags if flag.name not in named), *own.split()])
 
 
 def by_generation() -> Mapping[str, tuple[Flag, ...]]:
-    """The flags of each generation, those for several slices included; a table of the documentation is made of it."""
+    """The flags of each generation, including those for several slices; for a table in the documentation."""
     names = dict.fromkeys(name for flag in FLAGS for name in flag.generations)
     return {name: recommended_flags(name, 2) for name in names}

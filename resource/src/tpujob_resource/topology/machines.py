@@ -1,4 +1,4 @@
-"""Processors and memory of GKE's TPU machine types.
+"""vCPUs and memory of GKE's TPU machine types.
 
 Source: GoogleCloudPlatform/cluster-autoscaler:pkg/cloudprovider/gke/machinetypes/deprecated_machine_types_config.go.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine has; the kubelet keeps a part of it for itself."""
+    """The resources of a machine; the kubelet reserves a part of them."""
 
     cpus: int
     """vCPUs."""
@@ -35,17 +35,17 @@ MACHINES: Mapping[str, Machine] = {
 }
 
 REQUESTED_PERCENT = 80
-"""Of a machine that its one TPU pod requests: what is left is for the kubelet, the system and DaemonSets.
+"""Part of a machine that its only TPU pod requests: the rest is for the kubelet, the system and DaemonSets.
 
-apple/axlearn:axlearn/cloud/gcp/jobset_utils.py requests as much. Without any request the pod is BestEffort, since
-Kubernetes' classes count processors and memory alone: the first to be evicted or killed when memory is short.
+apple/axlearn:axlearn/cloud/gcp/jobset_utils.py requests the same. Without requests the pod would be BestEffort, because
+Kubernetes' QoS classes consider only CPU and memory: the first to be evicted or killed when memory is short.
 """
 SHARED_MEMORY_PERCENT = 20
-"""Of a machine's memory that /dev/shm may hold; it counts as the pod's memory. Kubernetes' own default is 64 MiB."""
+"""Part of a machine's memory for /dev/shm; it counts as the pod's memory. Kubernetes' own default is 64 MiB."""
 
 
 def requested(machine_type: str) -> dict[str, str]:
-    """Requests of the pod of one machine, as Kubernetes quantities."""
+    """The requests of a machine's pod, as Kubernetes quantities."""
     machine = MACHINES[machine_type]
     return {
         "cpu": str(machine.cpus * REQUESTED_PERCENT // 100),

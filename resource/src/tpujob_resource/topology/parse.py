@@ -1,7 +1,7 @@
-"""From the name of an accelerator to its hosts, chips and node labels: arithmetic over one table.
+"""Parses the name of an accelerator to its hosts, chips and node labels, from one table.
 
-Two forms. A size, `v4-16`, where the number counts what Google's name for it counts: TensorCores for v4, v5p and
-tpu7x, chips for v5e and v6e. A shape in chips, `v6e:16x16`. And `cpu:2x4`: 2 hosts of 4 CPU devices.
+Forms: a size, `v4-16`, whose number counts the same as in Google's names: TensorCores for v3, v4, v5p and tpu7x, chips
+for v5e and v6e; a shape in chips, `v6e:16x16`; and `cpu:2x4`, 2 hosts of 4 CPU devices.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ MAX_CPU_DEVICES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One slice: what to ask Kubernetes for, and how many processes it carries."""
+    """One slice: the resources to request from Kubernetes, and its number of hosts."""
 
     name: str
-    """As asked for, such as `v4-16` or `v6e:4x4`."""
+    """The name as given, such as `v4-16` or `v6e:4x4`."""
     generation: str
-    """`v4`, `v5e`, `v5p`, `v6e`, `tpu7x` or `cpu`."""
+    """`v3`, `v4`, `v5e`, `v5p`, `v6e`, `tpu7x` or `cpu`."""
     topology: str
     """Shape in chips, such as `2x2x2`; for `cpu`, hosts x devices."""
     chips: int
     """TPU chips of one slice; for `cpu`, CPU devices."""
     hosts_per_slice: int
     chips_per_host: int
-    """What a pod asks for as google.com/tpu; for `cpu`, CPU devices."""
+    """The amount of google.com/tpu that a pod requests; for `cpu`, CPU devices."""
     jax_devices_per_chip: int = 1
     machine_type: str | None = None
-    """GKE machine type of each host; None for `cpu`."""
+    """GKE machine type of each host; None: `cpu`."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Node labels that select the slice's machines; empty for `cpu`."""
     note: str | None = None
-    """What a reader of the name might get wrong, for the status."""
+    """An explanation for the status of a name that can be misread; None: the name is clear."""
 
     @property
     def is_tpu(self) -> bool:
@@ -63,16 +63,16 @@ class Accelerator:
 
 
 def parse_accelerator(text: str, *, chips_per_host: int | None = None, slices: int = 1) -> Accelerator:
-    """The slice that a name stands for.
+    """The slice that a name describes.
 
     Args:
-        text: a size (`v4-16`, `v5e-256`, `v5litepod-256`), a shape (`v6e:16x16`) or `cpu:HOSTSxDEVICES`.
+        text: A size (`v4-16`, `v5e-256`, `v5litepod-256`), a shape (`v6e:16x16`) or `cpu:HOSTSxDEVICES`.
         chips_per_host: 4 or 8, for the one shape that exists on two machines, 2x4 of v5e and v6e. None: one host of 8,
-            or two of 4 for several slices, since GKE joins only slices of several hosts.
-        slices: how many of them train together.
+            or two of 4 for several slices, because GKE joins only slices of several hosts.
+        slices: How many of them train together.
 
     Raises:
-        InvalidField: no such slice; the message does the sum and names what exists nearby.
+        InvalidField: There is no such slice; the message has the number of chips and names the closest slices.
     """
     if text.startswith("cpu"):
         return _parse_cpu(text)
@@ -95,7 +95,7 @@ def parse_accelerator(text: str, *, chips_per_host: int | None = None, slices: i
 
 
 def is_sold(generation: Generation, shape: Shape) -> bool:
-    """Whether slices of this shape exist."""
+    """Whether Google offers slices of this shape."""
     if shape in generation.shapes:
         return True
     if not generation.max_cubes or len(shape) != generation.dimensions:

@@ -1,4 +1,4 @@
-"""The sentences of the topology: what a wrong name would have been, and which right ones are near it."""
+"""Messages about accelerator names: what a wrong name would mean, and which existing ones are close."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _GPU = re.compile(
     r"(nvidia|tesla|gpu|cuda|rtx|geforce|mi\d{3}x?|a10g?|a40|a100|h[128]00|g?b[123]00|l4|l40s?|t4|v100|p4|p100|k80)"
     r"(?![a-z0-9])"
 )
-"""Names that people give GPUs of."""
+"""Names of GPUs."""
 
 
 def unknown_form(text: str) -> str:
-    """For a text that is neither a size nor a shape."""
+    """The message for a text that is neither a size nor a shape."""
     lower = text.strip().lower()
     if _GPU.match(lower):
         return f'"{text}" is a GPU, and tpujob runs on TPUs and, to rehearse, on CPUs; allowed: {FORMS}'
@@ -49,7 +49,7 @@ def unknown_form(text: str) -> str:
 
 
 def unknown_generation(text: str, prefix: str) -> str:
-    """For a well-formed name of a generation that is not in the table."""
+    """The message for a well-formed name of a generation that is not in the table."""
     if _GPU.match(prefix):
         return unknown_form(text)
     if prefix in _UNSUPPORTED:
@@ -60,7 +60,7 @@ def unknown_generation(text: str, prefix: str) -> str:
 
 
 def no_such_size(generation: Generation, text: str, size: int) -> str:
-    """For a size that no slice has: what it would be, what was perhaps meant, what is next to it."""
+    """The message for a size that does not exist: its chips, what was perhaps meant, the closest sizes."""
     cores, none = generation.cores_in_size, f"and no {generation.name} slice has that many"
     if size % cores:
         fact = f'"{text}" is half a chip too many ({counts(generation)})'
@@ -74,7 +74,7 @@ def no_such_size(generation: Generation, text: str, size: int) -> str:
 
 
 def no_such_shape(generation: Generation, text: str, shape: Shape) -> str:
-    """For a shape that Google does not sell."""
+    """The message for a shape that Google does not offer."""
     chips = prod(shape)
     name = generation.name
     if len(shape) != generation.dimensions:
@@ -96,7 +96,7 @@ def no_such_shape(generation: Generation, text: str, shape: Shape) -> str:
 
 
 def cores_note(generation: Generation, text: str, shape: Shape) -> str:
-    """For a size that exists, and that counts TensorCores: the sum that a reader may get wrong."""
+    """The note for an existing size that counts TensorCores: its chips and hosts, which can be misread."""
     chips = prod(shape)
     hosts = chips // generation.chips_per_host(shape)
     size = chips * generation.cores_in_size
@@ -107,7 +107,7 @@ def cores_note(generation: Generation, text: str, shape: Shape) -> str:
 
 
 def two_machines(text: str, generation: Generation, chips_per_host: int, *, is_asked_for: bool) -> str:
-    """For 2x4, which exists on two machines."""
+    """The note for 2x4, which exists on two machines."""
     if chips_per_host == 8:
         return (
             f"{text} is 8 chips on 1 host ({generation.machines[8]}); for 2 hosts of 4 chips "
@@ -118,7 +118,7 @@ def two_machines(text: str, generation: Generation, chips_per_host: int, *, is_a
 
 
 def counts(generation: Generation) -> str:
-    """What the number in a size name counts."""
+    """A statement that size names count cores, and how many a chip has."""
     return f"{generation.name} names count cores, {generation.cores_in_size} a chip"
 
 
@@ -144,7 +144,7 @@ def _amount(chips: int, hosts: int) -> str:
 
 
 def _reordered(generation: Generation, shape: Shape) -> Shape | None:
-    """The order in which a refused shape is one that Google sells."""
+    """The shape that exists with the dimensions of a refused shape in another order; None: there is none."""
     for small in SMALL_3D:
         if sorted(small) == sorted(shape):
             return small

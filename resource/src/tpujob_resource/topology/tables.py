@@ -1,4 +1,4 @@
-"""The slices that exist: one row per TPU generation, every fact with the page it was read from.
+"""The TPU slices that exist: one row per TPU generation, with the source of every fact.
 
 Sources, all public GitHub repositories:
 CA    GoogleCloudPlatform/cluster-autoscaler, the autoscaler that GKE itself runs
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What can be asked for of one TPU generation."""
+    """The slices of one TPU generation."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -28,27 +28,27 @@ class Generation:
     label: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator` (CA: labels/system_labels.go)."""
     single_host_label: str | None = None
-    """Its value on machines that are a slice by themselves, where that is another."""
+    """Its value on machines that are a slice by themselves; None: the same."""
     single_host_machine: str | None = None
-    """Their machine type, where that is another."""
+    """Their machine type; None: the same."""
     cores_in_size: int
-    """By how much the number of a size name counts more than chips: 2 where it counts TensorCores, else 1."""
+    """Units of a size name per chip: 2 if it counts TensorCores, 1 if it counts chips."""
     jax_devices_per_chip: int
-    """What `jax.local_device_count()` counts (JAX): the two cores of a v4 or v5p chip appear as one device."""
+    """Devices per chip in `jax.local_device_count()` (JAX): the two cores of a v4 or v5p chip are one device."""
     peak_flops: float
-    """Operations per second of a chip in bfloat16 (DOCS)."""
+    """Floating-point operations per second of a chip in bfloat16 (DOCS)."""
     hbm_gib: int
-    """Memory of a chip as marketed (DOCS); a program gets a little less."""
+    """Documented memory of a chip (DOCS); a program gets a little less."""
     machines: Mapping[int, str]
     """Machine type by chips per host (CA: machinetypes/deprecated_machine_types_config.go)."""
     single_host: Mapping[Shape, int]
-    """Chips of the one host that a shape fits on (CA: machinetypes/deprecated_tpu_config.go)."""
+    """Chips of the host, by shape, for shapes that fit on a single host (CA: machinetypes/deprecated_tpu_config.go)."""
     shapes: tuple[Shape, ...]
-    """Shapes that a size name stands for, smallest first."""
+    """Shapes that have a size name, smallest first."""
     max_cubes: int = 0
     """Largest slice in cubes of 4x4x4 chips (XPK); 0: only the listed shapes exist."""
     any_order: bool = False
-    """Whether dimensions may come in any order (XPK allows it for v4)."""
+    """Whether dimensions may be in any order (XPK allows it for v4)."""
     multislice: bool = True
     """Whether slices can train together over the data-centre network (cloud.google.com/tpu/docs/tpu-gke-multislice)."""
     flex_start: bool = True
@@ -56,36 +56,36 @@ class Generation:
 
     @property
     def dimensions(self) -> int:
-        """2 or 3 numbers in a topology."""
+        """The number of dimensions in a topology: 2 or 3."""
         return len(self.shapes[0])
 
     @property
     def sizes(self) -> dict[int, Shape]:
-        """Canonical shape by the number in a size name."""
+        """The canonical shape for each number in a size name."""
         sizes: dict[int, Shape] = {}
         for shape in self.shapes:
             sizes.setdefault(prod(shape) * self.cores_in_size, shape)
         return sizes
 
     def chips_per_host(self, shape: Shape) -> int:
-        """Chips of each host of a slice; multi-host slices are made of the 4-chip machine only."""
+        """Chips of each host of a slice; multi-host slices use only 4-chip machines."""
         return self.single_host.get(shape, MULTI_HOST_CHIPS)
 
 
 MULTI_HOST_CHIPS = 4
-"""Every multi-host slice uses the 4-chip machine: the 8-chip ones are single hosts of 2x4 (XPK, PW)."""
+"""Multi-host slices use 4-chip machines: 8-chip machines are single hosts of 2x4 (XPK, PW)."""
 
 
 def _shapes(text: str) -> tuple[Shape, ...]:
     return tuple(tuple(int(n) for n in word.split("x")) for word in text.split())
 
 
-# ai-on-gke/tpu-device-plugin and GKE's plan-tpus page; 2x2 is a machine of its own kind.
+# ai-on-gke/tpu-device-plugin and GKE's plan-tpus page; 2x2 has its own machine type.
 _V3 = _shapes("2x2 4x4 4x8 8x8 8x16 16x16 16x32 32x32")
 _FLAT = _shapes("1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16")
 _FLAT_SINGLE_HOST: dict[Shape, int] = {(1, 1): 1, (2, 2): 4, (2, 4): 8}
 _V4 = _shapes("2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x12 8x8x16 8x16x16")
-# One list for v5p and tpu7x, entry by entry the same in PW and XPK. Each size is the shape nearest to a cube.
+# One list for v5p and tpu7x, the same in PW and XPK. Each size has the shape closest to a cube.
 _V5P = _shapes(
     """
     2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x12x12 4x8x20 4x4x44 8x8x12 4x4x52
@@ -99,7 +99,7 @@ _V5P = _shapes(
 )
 
 SMALL_3D = _shapes("2x2x1 2x2x2 2x2x4 2x4x4")
-"""Slices below one 4x4x4 cube; above it every dimension is a multiple of 4 (XPK)."""
+"""Slices smaller than a 4x4x4 cube; in larger ones every dimension is a multiple of 4 (XPK)."""
 
 GENERATIONS = {
     generation.name: generation

@@ -2,11 +2,11 @@
 
 Saved asynchronously by all processes.
 
-- Every process calls everything here at the same steps; Orbax writes, and process 0 commits by a marker file.
-- Whether a save is begun is decided by process 0; training never waits for the save before, which is passed over or
-  given up instead.
+- All processes call the methods here at the same steps; Orbax writes, and process 0 commits with a marker file.
+- Process 0 decides whether a save starts. Training need not wait for the previous save: until that has ended or reached
+  its limit, new ones are skipped.
 - Barriers go through the coordination service with a limit, never through the devices.
-- While saves fail, training goes on and the alarm is raised; when the last commit is too old, the run ends.
+- While saves fail, training continues with the alarm on; when the last commit is too old, the run ends.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from tpujob_trainer.storage.unusable import unusable
 logger = logging.getLogger(__name__)
 
 PLAN_SECONDS = 60.0
-"""Limit for process 0 to say whether to save, and for deleting what lies in the place of a step."""
+"""Limit for process 0 to decide whether to save, and to delete the remains of a step."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for old checkpoints to be deleted."""
 FIRST_RETRY_SECONDS = 2.0
 RETRY_SECONDS = 60.0
-"""Between two tries of the last save, from the first pause to the longest; a request to stop ends a pause."""
+"""Pause between two tries of the last save, the first and the longest; a stop request shortens it."""
 STOPPING_RETRY_SECONDS = 1.0
 """The same while the process is asked to stop."""
 TICK_SECONDS = 5.0
 FOREVER_SECONDS = 1e9
-"""Stands for time that does not end, in JSON."""
+"""Stands for infinity in JSON."""
 
 
 class Claim(Protocol):
@@ -59,31 +59,31 @@ class Claim(Protocol):
         """Raises a TrainerError when another run has taken the directory over. Called at every step."""
 
     def confirm(self) -> None:
-        """As `verify`, after a look at the storage.
+        """Like `verify`, but checks storage first.
 
-        Called on process 0 in the background, before anything of a save is written, before its commit and before
-        anything is deleted: where a run goes on after all that was given up, what the next one restores is left alone.
+        Called on process 0 in the background, before a save writes anything, before its commit and before a deletion,
+        so that a run that lost the directory and still continues does not change what its successor restores.
         """
 
     def require_directory(self) -> None:
-        """Raises a TrainerError where the directory went away, before it is taken for one without checkpoints."""
+        """Raises a TrainerError if the directory is gone, before it is taken for one without checkpoints."""
 
 
 class Unclaimed:
     """The claim to a directory that nothing else writes to."""
 
     def verify(self) -> None:
-        """Always in order."""
+        """Always returns."""
 
     def confirm(self) -> None:
-        """Always in order."""
+        """Always returns."""
 
     def require_directory(self) -> None:
-        """Always in order."""
+        """Always returns."""
 
 
 class Checkpoints:
-    """The checkpoints of one directory. Not for several threads."""
+    """The checkpoints of one directory. Not thread-safe."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class Checkpoints:
         Args:
             directory: Claimed before, by `ownership.claim`.
             settings: How checkpoints are kept.
-            runtime: This process among the others.
+            runtime: Of this process.
             claim: To the directory; None: nothing else writes there.
             listener: Its callbacks are called for each save and restore.
             copies: On the hosts, between two checkpoints; None: there are none.
         """
         self.directory = directory
         self.restore_seconds = Seconds()
-        """What the last restore took."""
+        """Duration of the last restore."""
         self._settings = settings
         self._runtime = runtime
         self._claim = claim or Unclaimed()
@@ -139,39 +139,39 @@ class Checkpoints:
 
     @property
     def committed_time(self) -> float | None:
-        """When that was, in Unix seconds."""
+        """Time of the newest commit that this process knows of, in Unix seconds."""
         return self._last.time if self._last else None
 
     @property
     def failing_since(self) -> float | None:
-        """Since when saves fail, in Unix seconds; None while the last one was committed."""
+        """When saves began to fail, in Unix seconds; None: the last one was committed."""
         return self._alarm.since
 
     @property
     def problem(self) -> str:
-        """Why the last save came to nothing; empty while it was committed."""
+        """Why the last save failed; empty if it was committed."""
         return self._alarm.problem
 
     @property
     def save_seconds(self) -> float:
-        """What the last save took until its commit or its failure, or the present one has taken if that is longer.
+        """Duration of the last save until its commit or failure, or of the present one so far if that is longer.
 
-        0 while none is measured.
+        0: none was measured yet.
         """
         return max(self._seconds, self._pending.elapsed if self._pending else 0.0)
 
     @property
     def outcome_seconds(self) -> float:
-        """After so long all processes know the result of a save."""
+        """Time after which all processes know the result of a save."""
         return self._settings.limit_seconds + checkpoint_save.ANSWER_SECONDS
 
     def restore(self, abstract_tree: Any, *, check: Check | None = None) -> tuple[int, Any] | None:
-        """Step and tree of the newest checkpoint that all processes can read, or None; the same step on all.
+        """The step and tree of the newest checkpoint that all processes can read, the same on all; None: there is none.
 
-        Copies on the hosts that are newer, and whole, are taken before it.
+        Newer copies on the hosts are used instead if they are complete.
 
-        Its fingerprints are those it was saved with, and `check` has nothing against it (asked on process 0). What
-        cannot be used is set aside, and the listener called for it.
+        The arrays have the fingerprints that they were saved with, and `check` (called on process 0; for copies, where
+        they are read) finds no problem. Unusable checkpoints are set aside, and the listener is called for them.
 
         Raises:
             ConfigurationError: the checkpoint is of another model or optimizer.
@@ -192,18 +192,18 @@ class Checkpoints:
         return found.restored.step, found.restored.tree
 
     def _require_directory(self) -> None:
-        """Returns where a directory without checkpoints is the one that this run has claimed.
+        """Returns if a directory without checkpoints is still the one that this run claimed.
 
         Raises:
-            NotFoundError: it went away, with whatever was in it.
+            NotFoundError: it is gone, with all that was in it.
         """
         name = self._next("directory")
         self._runtime.coordination.lead_decides(name, self._claim.require_directory, limit_seconds=PLAN_SECONDS)
 
     def set_aside_from(self, step: int, reason: str) -> None:
-        """Makes the checkpoints of this and later steps none any more, for all processes alike; `restore` comes next.
+        """Sets the checkpoints of this and later steps aside, on all processes; call `restore` next.
 
-        Their numbers may be saved again.
+        The same steps may be saved again.
         """
         self.finish(self.outcome_seconds)
         aside = self._restorer.set_aside_from(step, reason)
@@ -212,22 +212,22 @@ class Checkpoints:
         self._slots.set_aside(aside)
 
     def record_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Tells what was measured of a state that was saved, for `Retention.best_metric`; finite numbers."""
+        """Records the metrics of a saved state, for `Retention.best_metric`; finite numbers."""
         if self._deleter is not None and self._slots.is_committed(step):
             self._deleter.record_metrics(step, metrics)
 
     def save(
         self, step: int, tree: Any, *, wait_seconds: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> bool:
-        """Starts a save; False when the step is saved already, or when storage is still busy with the save before.
+        """Starts a save; returns False if the step is already saved, or storage is still busy with an earlier save.
 
         Returns as soon as the tree is copied to host memory, so that it may be donated.
 
         Args:
             step: Of the state.
             tree: The state; global arrays.
-            wait_seconds: How long to wait for the save before, rather than pass this one over; None: until it is over.
-            metadata: JSON values kept with this checkpoint beside those of all.
+            wait_seconds: How long to wait for the previous save before this one is skipped; None: until that is over.
+            metadata: JSON values kept with this checkpoint, in addition to those of all checkpoints.
 
         Raises:
             TrainerError: saves have failed for too long.
@@ -238,7 +238,7 @@ class Checkpoints:
         name = self._next("save")
         plan = self._agree(name, step, self.outcome_seconds if wait_seconds is None else wait_seconds)
         if self._pending is not None and plan.decision != Decision.POSTPONE:
-            # Process 0 knows its result, so all can; this process has not looked yet.
+            # Process 0 knows the result, so all processes can; this one has not looked yet.
             self.finish(PLAN_SECONDS)
         if plan.decision == Decision.POSTPONE:
             self._pass_over(step, plan.reason)
@@ -276,7 +276,7 @@ class Checkpoints:
         self._copies.save(
             step,
             tree,
-            # On all processes, whether or not their disks are busy: a computation of all devices.
+            # On all processes, whether or not their disks are busy: a collective computation.
             fingerprints=self._fingerprinter.begin(tree),
             name=f"{self._runtime.attempt_id}/{self._next('copy')}",
             committed=self.committed_step,
@@ -284,7 +284,7 @@ class Checkpoints:
         )
 
     def poll(self) -> None:
-        """Notices a commit or a failure, without waiting. Call it once a step.
+        """Handles a commit or a failure, without waiting. Call it once per step.
 
         Raises:
             TrainerError: saves have failed for too long, or another run has taken the directory over.
@@ -294,7 +294,7 @@ class Checkpoints:
             self._alarm.check(self.committed_step)
 
     def finish(self, limit_seconds: float) -> bool:
-        """Waits for the save that is under way; whether none is left and the last one was committed.
+        """Waits for the save that is under way; returns whether it was committed, or none was under way.
 
         Raises:
             TrainerError: saves have failed for too long, or another run has taken the directory over.
@@ -318,17 +318,17 @@ class Checkpoints:
         seconds_left: Callable[[], float] = lambda: math.inf,
         tick: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Waits until the step that `save` was given last is a checkpoint, and saves it again where that failed.
+        """Waits until the step of the last `save` is a checkpoint, and saves it again if that failed.
 
-        It is tried again until it is committed, `fail_after_seconds` have passed since the last commit, or too little
-        time is left. All processes call it alike.
+        It retries until the step is committed, `fail_after_seconds` have passed since the last commit, or too little
+        time is left. All processes call it.
 
         Args:
             step: Of the state.
-            tree: The state; None: it is not there any more, and nothing is tried again.
-            metadata: As `save` was given.
-            seconds_left: Until this process is killed.
-            tick: Called now and then while this waits.
+            tree: The state; None: it no longer exists, and nothing is retried.
+            metadata: As passed to `save`.
+            seconds_left: Returns the time until this process is killed.
+            tick: Called repeatedly while this waits.
 
         Returns:
             Whether the step is a checkpoint; False when too little time is left.
@@ -361,7 +361,7 @@ class Checkpoints:
             logger.warning("Old checkpoints in %s are not deleted yet; the next run does it", self.directory)
 
     def _wait(self, seconds_left: Callable[[], float], tick: Callable[[], None]) -> None:
-        """Waits until there is an outcome of the save that is under way, or no time is left."""
+        """Waits until the save that is under way has an outcome, or no time is left."""
         while self._pending is not None and seconds_left() > 0:
             if self._pending.wait(min(TICK_SECONDS, seconds_left())):
                 self._claim.verify()
@@ -369,7 +369,7 @@ class Checkpoints:
             tick()
 
     def _is_kept(self, step: int) -> bool:
-        """Whether the step is a checkpoint by what is in storage; the same on all processes."""
+        """Whether the step is a checkpoint in storage; the same on all processes."""
 
         def look() -> bool:
             try:
@@ -409,7 +409,7 @@ class Checkpoints:
         return f"{what}/{self._count}"
 
     def _open(self) -> None:
-        """Lists what is there, and deletes the remains of interrupted saves. No other run writes here."""
+        """Lists the directory, and deletes the remains of interrupted saves. No other run writes here."""
         if self._is_open:
             return
         self._is_open = True
@@ -424,7 +424,7 @@ class Checkpoints:
             self._deleter.discard(step)
 
     def _pass_over(self, step: int, reason: str) -> None:
-        # One line for each reason, however many steps it holds up.
+        # One warning for each reason, however many steps it delays.
         is_news = self._runtime.is_lead and reason != self._logged_reason
         self._logged_reason = reason
         logger.log(logging.WARNING if is_news else logging.DEBUG, "Step %d is not saved: %s", step, reason)
@@ -461,7 +461,7 @@ class Checkpoints:
     def _make_place(self, step: int, answers: Sequence[Answer]) -> SavePlan:
         assert self._deleter is not None
         if why := self._slots.make(step, answers, self._deleter, limit_seconds=PLAN_SECONDS / 2):
-            # No save is begun that could fail.
+            # Checked here, because no save starts whose failure would be checked.
             self._alarm.check(self.committed_step)
             return SavePlan(Decision.POSTPONE, why)
         return SavePlan(Decision.START)
@@ -484,7 +484,7 @@ class Checkpoints:
         self._listener.failed(pending.step, outcome.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)
         if outcome.is_broken and self._deleter is not None:
-            # Its remains would take the room of the next one.
+            # Its remains would take up the space for the next save.
             self._deleter.discard(pending.step)
         return False
 

@@ -1,11 +1,11 @@
-"""The folder of a step on its way to its commit, in a directory that another run may have taken over meanwhile.
+"""The folder of a step until its commit, in a directory that another run may have taken over meanwhile.
 
-Orbax makes the folder, and later marks it as a checkpoint, in threads of process 0; all other writes of a save wait
-until the folder is there. The claim is confirmed before both, so that the loop waits for no answer of the storage, and
-a run that has lost the directory neither writes into a step of its successor nor commits one.
+Orbax creates the folder, and later marks it as a checkpoint, in threads of process 0; all other writes of a save wait
+for the folder. The claim is confirmed before both, in these threads, so that the training loop does not wait for
+storage, and a run that has lost the directory neither writes into a step of its successor nor commits one.
 
-Orbax' threads wait 300 s for a folder that could not be made, and a Python program does not end before its threads.
-Canceled, they go on waiting until they are woken, which needs names of `orbax.checkpoint._src`: Orbax exports none.
+Orbax's threads wait 300 s for a folder that could not be created, and a Python program does not end before its threads.
+If canceled, they still wait until they are woken, which needs names of `orbax.checkpoint._src`: Orbax exports none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NEVER_AWAITED = r"coroutine '(_create_paths|cancellable|_\w*serialize_\w+.*|\w*
 def claimed_path(
     directory: str, confirm: Callable[[], None], give_up: Callable[[Exception], None] = lambda error: None
 ) -> type[Any]:
-    """Orbax's `TemporaryPath` for steps of a directory, which calls `confirm` before it makes or commits a folder.
+    """Orbax's `TemporaryPath` for steps of a directory, which calls `confirm` before it creates or commits a folder.
 
     Args:
         directory: The checkpoint directory.
         confirm: Raises an error when another run has taken the directory over. Called in a thread, on process 0.
-        give_up: Called, in a thread, with the reason why the folder could not be made, before Orbax is.
+        give_up: Called, in a thread, with the reason why the folder could not be created, before Orbax gets it.
     """
     base = ocp.path.atomicity_defaults.get_default_temporary_path_class(epath.Path(directory))
 
@@ -52,12 +52,12 @@ def claimed_path(
 
 
 class Cancellation:
-    """Ends one save without writing. For a process on its own: the threads of others would be woken, too, and write."""
+    """Ends one save without writing. Only for a single process: threads of others would be woken, too, and write."""
 
     def __init__(self) -> None:
-        """Of a save that is about to start."""
+        """For a save that is about to start."""
         self.cause: Exception | None = None
-        """Why the folder could not be made, once the save was canceled."""
+        """Why the folder could not be created, once the save was canceled."""
         self._is_begun = threading.Event()
         self._operation = ""
 
@@ -67,7 +67,7 @@ class Cancellation:
         self._is_begun.set()
 
     def failed(self) -> None:
-        """Called instead where the save could not be started: its threads cannot be canceled, so none is woken."""
+        """Called instead if the save could not be started: its threads cannot be canceled, so none is woken."""
         self._is_begun.set()
 
     def cancel(self, checkpointer: ocp.AsyncCheckpointer, cause: Exception) -> None:

@@ -1,9 +1,9 @@
-"""Fingerprints of arrays: exact, computed where the arrays are, the same for every sharding and number of processes.
+"""Fingerprints of arrays: exact, computed on the devices, the same for every sharding and number of processes.
 
-Two sums modulo 2³² for each leaf. Each term mixes a word of the leaf's bits with a hash of its position, so that two
-words in each other's place, one flipped bit or a zero of the other sign change both sums (but for one case in 2⁶⁴).
-Integer addition neither rounds nor depends on an order: each device adds up what it holds, and one exchange of a few
-words joins the devices.
+A fingerprint is two sums modulo 2³² for each leaf. Each term mixes a word of the leaf's bits with a hash of its
+position, so that two swapped words, one flipped bit or a zero of the opposite sign change both sums (except in one case
+in 2⁶⁴). Integer addition neither rounds nor depends on the order: each device sums what it holds, and one exchange of a
+few words combines the sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jax.stages import Compiled
 from tpujob_trainer.checkpoint.fingerprint_kernel import sums_of_all
 
 ALGORITHM = "tpujob/1"
-"""Kept with the fingerprints, since those of another algorithm say nothing."""
+"""Stored with the fingerprints, because those of different algorithms cannot be compared."""
 
 
 def leaf_names(tree: Any) -> list[str]:
@@ -33,12 +33,12 @@ def leaf_names(tree: Any) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprints:
-    """Of one tree."""
+    """The fingerprints of one tree."""
 
     by_leaf: dict[str, str]
     """Path of the leaf → sixteen hexadecimal digits."""
     differing_copies: list[str]
-    """Leaves of which devices of this process hold copies that are not the same."""
+    """Leaves of which devices of this process hold different copies."""
 
 
 class InFlight:
@@ -49,7 +49,7 @@ class InFlight:
         self._parts = parts
 
     def wait(self) -> Fingerprints:
-        """The fingerprints over all processes. Waits for the devices; from any thread."""
+        """The fingerprints over all processes. Waits for the devices; any thread may call it."""
         by_leaf: dict[str, str] = {}
         differing = []
         for indices, program, (total, own) in self._parts:
@@ -63,7 +63,7 @@ class InFlight:
 
 
 class Fingerprinter:
-    """Computes fingerprints. All processes call it with the same global arrays; compiled once for each tree."""
+    """Computes fingerprints. All processes call it with the same global arrays; compiles once for each form."""
 
     def __call__(self, tree: Any) -> Fingerprints:
         """The fingerprints over all processes. Waits for the devices."""
@@ -72,13 +72,13 @@ class Fingerprinter:
     def compile(self, abstract: Any) -> None:
         """Compiles for a tree of `jax.ShapeDtypeStruct` with shardings.
 
-        Processes that compile at the first use keep the others waiting, in an exchange of devices.
+        A process that compiled only at the first use would keep the others waiting in a collective.
         """
         for _, program in _programs(jax.tree.leaves(abstract)):
             program.compiled()
 
     def begin(self, tree: Any) -> InFlight:
-        """Has the devices compute them after what they are doing, and waits for nothing."""
+        """Starts the computation on the devices, after their present work; does not wait for it."""
         leaves = [_placed(leaf) for leaf in jax.tree.leaves(tree)]
         parts = [
             (indices, program, program.compiled()([leaves[index] for index in indices]))
@@ -93,13 +93,13 @@ def unequal(stored: dict[str, str], found: dict[str, str]) -> list[str]:
 
 
 class _Program:
-    """For leaves of certain shapes and places on a mesh.
+    """The program for leaves of given shapes and shardings on a mesh.
 
-    Written for one device (`shard_map`): a compiler that divides the whole would move the arrays themselves.
+    It is written per device (`shard_map`): to partition a global program, the compiler would move the arrays.
     """
 
     def __init__(self, mesh: Mesh, abstract: Sequence[jax.ShapeDtypeStruct]) -> None:
-        """For arrays of these shapes, types and places on the mesh; compiled when it is needed."""
+        """Compiles nothing yet; `abstract` has the shapes, types and shardings of the leaves."""
         self.copies = [_copies(_sharding(leaf), leaf.shape) for leaf in abstract]
         self._abstract = abstract
         self._compiled: Compiled | None = None
@@ -107,7 +107,7 @@ class _Program:
         names = mesh.axis_names
 
         def of_device(parts: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-            """uint32 [leaves, 2] of all devices, and [1, leaves, 2] of this one alone."""
+            """The sums of all devices, uint32 [leaves, 2], and of this device only, [1, leaves, 2]."""
             begins = {(part.shape, spec): _begins(part, spec) for part, spec in zip(parts, specs, strict=True)}
             places = [begins[part.shape, spec] for part, spec in zip(parts, specs, strict=True)]
             own = sums_of_all(parts, places)
@@ -125,14 +125,14 @@ class _Program:
         self._jitted = jax.jit(mapped)
 
     def compiled(self) -> Compiled:
-        """For a list of such arrays: sums of all devices, and of each one."""
+        """The compiled program: takes a list of such arrays, returns the sums of all devices and of each one."""
         if self._compiled is None:
             self._compiled = self._jitted.lower(list(self._abstract)).compile()
         return self._compiled
 
 
 def _programs(leaves: Sequence[jax.Array | jax.ShapeDtypeStruct]) -> list[tuple[list[int], _Program]]:
-    """One for each mesh, with the leaves that lie on it."""
+    """One program for each mesh, with the indices of the leaves on it."""
     by_mesh: dict[Mesh, list[int]] = {}
     for index, leaf in enumerate(leaves):
         by_mesh.setdefault(_sharding(leaf).mesh, []).append(index)
@@ -146,7 +146,7 @@ def _programs(leaves: Sequence[jax.Array | jax.ShapeDtypeStruct]) -> list[tuple[
 
 
 def _dtype(leaf: jax.Array | jax.ShapeDtypeStruct) -> Any:
-    """As the devices have it: what NumPy says of 64 bits is 32 there."""
+    """The type on the devices, where a 64-bit NumPy type has 32 bits by default."""
     return jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
 
 
@@ -157,9 +157,10 @@ def _program(mesh: Mesh, leaves: tuple[tuple[tuple[int, ...], Any, PartitionSpec
 
 
 def _sharding(leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
-    """Where the leaf lies, on a mesh; what lies on no mesh, on one of a single device.
+    """The sharding of a leaf on its mesh; a leaf without a mesh gets one of a single device.
 
-    In one form: an array that a program made may leave out what an abstract one says; each would be compiled for.
+    In canonical form: the array that a program made may leave out axes that an abstract one names, and each form would
+    be compiled separately.
     """
     if isinstance(leaf.sharding, NamedSharding):
         return _in_one_form(leaf.sharding)
@@ -190,7 +191,7 @@ def _divided_over(spec: PartitionSpec) -> list[tuple[str, ...]]:
 
 @functools.cache
 def _in_one_form(sharding: NamedSharding) -> NamedSharding:
-    """The same division, without mesh axes of one device, and without whole dimensions at the end."""
+    """The same sharding, without mesh axes of size 1 and without trailing unsharded dimensions."""
     mesh = sharding.mesh
     divided = [tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in _divided_over(sharding.spec)]
     while divided and not divided[-1]:

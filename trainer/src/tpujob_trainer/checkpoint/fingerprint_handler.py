@@ -1,6 +1,6 @@
 """The fingerprints in a checkpoint: written in the background, when the devices have computed them.
 
-An item of its own of Orbax's composite, so that the step is not committed before it is there.
+They are a separate item of Orbax's composite, so that the step is not committed before they are written.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ FILE = "metadata"
 
 
 class Handler(ocp.AsyncCheckpointHandler):
-    """Has process 0 write what `Save` holds."""
+    """Writes the fingerprints of `Save`, on process 0."""
 
     async def async_save(self, directory: epath.Path, args: Save) -> list[ocp.future.Future]:
-        """Returns at once; the future is there when the file is."""
+        """Returns at once; the future completes when the file is written."""
         written = self._write_later(directory, args)
         return [ocp.future.CommitFutureAwaitingContractedSignals(written, name="fingerprints")]
 
     def save(self, directory: epath.Path, args: Save) -> None:
-        """Waits for the devices, and writes."""
+        """Waits for the devices, and writes the file."""
         found = args.fingerprints.wait()
         if found.differing_copies:
             logger.error("Devices of this process hold different copies of %s", found.differing_copies[0])
@@ -39,7 +39,7 @@ class Handler(ocp.AsyncCheckpointHandler):
             (directory / FILE).write_text(text)
 
     def restore(self, directory: epath.Path, args: Restore | None = None) -> Any:
-        """What is in the file."""
+        """The content of the file."""
         return json.loads((directory / FILE).read_text())
 
     async def _write_later(self, directory: epath.Path, args: Save) -> None:
@@ -57,4 +57,4 @@ class Save(ocp.args.CheckpointArgs):
 @ocp.args.register_with_handler(Handler, for_restore=True)
 @dataclasses.dataclass
 class Restore(ocp.args.CheckpointArgs):
-    """Without arguments of its own; Orbax requires the pair of classes."""
+    """Has no arguments; Orbax requires a class for saving and one for restoring."""

@@ -13,18 +13,18 @@ FIRST = 0x27D4EB2F
 SECOND = 0x85EBCA77
 """Odd constants of xxHash32 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md)."""
 AT_ONCE = 16
-"""At most so many terms make one partial sum. XLA's compiler for CPUs fuses so short a reduction with what makes its
-terms; before one of 32 or more it writes all terms to fresh memory, which takes ten times as long."""
+"""Most terms of one partial sum. XLA's compiler for CPUs fuses such a short reduction with the computation of its
+terms; for one of 32 or more, it first writes all terms to new memory, which takes ten times as long."""
 FEW = 4096
-"""So many partial sums are added at once."""
+"""Most partial sums that are added in one pass."""
 SMALL = 65536
-"""Words of an array that is not worth the trouble."""
+"""Most words of an array that is summed in one pass, without the barriers and partial sums of larger ones."""
 
 
 def sums_of_all(parts: Sequence[jax.Array], begins: Sequence[Sequence[jax.Array | int]]) -> jax.Array:
-    """uint32 [parts, 2] of parts of arrays; each one's as `sums` has it.
+    """The sums of several parts of arrays, each as from `sums`: uint32 [parts, 2].
 
-    Small ones of the same form are taken together: there are many of them, and each would cost a second to compile.
+    Small parts of the same form are computed together: there are many of them, and each would take a second to compile.
     """
     alike: dict[object, list[int]] = {}
     for index, part in enumerate(parts):
@@ -44,11 +44,11 @@ def sums_of_all(parts: Sequence[jax.Array], begins: Sequence[Sequence[jax.Array 
 
 
 def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
-    """uint32 [2] of a part of an array.
+    """The two sums of a part of an array: uint32 [2].
 
     Args:
         part: Of any type and shape.
-        begins: Where in the whole array the part begins; along dimensions that are left out, at 0.
+        begins: Where in the whole array the part begins; 0 along dimensions that are left out.
     """
     words = _words(part)
     if words.size == 0:
@@ -59,7 +59,7 @@ def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
     for seed, is_first in ((FIRST, True), (SECOND, False)):
         rows, columns = _positions(words.shape, begins, seed)
         if words.size > SMALL:
-            # Kept from being recomputed for each word.
+            # So that they are not recomputed for each word.
             rows, columns = jax.lax.optimization_barrier((rows, columns))
         grid, position = table.reshape(shapes[0]), rows.reshape(shapes[1]) + columns.reshape(shapes[2])
         terms = _mixed(grid ^ position if is_first else grid * np.uint32(SECOND) + position)
@@ -71,7 +71,7 @@ def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
 
 
 def _split(rows: int, columns: int) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """A short axis to add along, and the forms of table, rows and columns that have it."""
+    """A short axis to sum along, and the shapes of table, rows and columns that have it."""
     of_rows, of_columns = _short(rows), _short(columns)
     if of_rows >= min(of_columns, AT_ONCE // 2):
         rest = rows // of_rows
@@ -81,7 +81,7 @@ def _split(rows: int, columns: int) -> tuple[int, tuple[tuple[int, ...], ...]]:
 
 
 def _added(partial: jax.Array) -> jax.Array:
-    """The sum of an array, in passes of which each makes it much smaller."""
+    """The sum of an array, in passes that each make it much smaller."""
     while partial.size > FEW and (count := _short(partial.size)) > 1:
         partial = jnp.sum(jax.lax.optimization_barrier(partial).reshape(count, -1), axis=0, dtype=jnp.uint32)
     return jnp.sum(jax.lax.optimization_barrier(partial), dtype=jnp.uint32)
@@ -93,7 +93,7 @@ def _short(length: int) -> int:
 
 
 def _positions(shape: tuple[int, ...], begins: Sequence[jax.Array | int], seed: int) -> tuple[jax.Array, jax.Array]:
-    """A hash of each place, uint32, as two addends: one for each row (all dimensions but the last), and each column."""
+    """A hash of each position, uint32, as two addends: one per row (all dimensions except the last), one per column."""
     hashes = []
     for axis, length in enumerate(shape):
         begin = begins[axis] if axis < len(begins) else 0

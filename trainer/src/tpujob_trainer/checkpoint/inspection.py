@@ -1,8 +1,8 @@
-"""What lies in a checkpoint directory, for people: steps, sizes, what was measured, who made them.
+"""Describes a checkpoint directory for people: its steps, their sizes, metrics, configuration and versions.
 
     python -m tpujob_trainer.checkpoint.inspection DIRECTORY [STEP|newest|attempts]
 
-Writes one JSON object to stdout; `tpujob checkpoint` starts it and makes text of that. Reads small files alone.
+Writes one JSON object to stdout; `tpujob checkpoint` runs it and formats that as text. Reads only small files.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.unusable import unusable
 
 REACH_SECONDS = 5.0
-"""How long a server that does not answer is tried: a person waits at a terminal."""
+"""How long to try a server that does not answer: a person waits at a terminal."""
 
 
 def inspect(directory: str) -> dict[str, Any]:
-    """The facts about a directory, as JSON values: whose it is, its checkpoints (newest first), and what is none.
+    """The facts about a directory, as JSON values: its owner, checkpoints (newest first) and unfinished steps.
 
     Raises:
-        TrainerError: there is no run, or it cannot be read.
+        TrainerError: it is not a checkpoint directory, or it cannot be read.
     """
     bucket = open_bucket(directory)
     try:
@@ -56,7 +56,7 @@ def inspect(directory: str) -> dict[str, Any]:
 
 
 def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str, Any]:
-    """One checkpoint: when, how large, what was measured of it, what it was made with, and why it cannot be used."""
+    """One checkpoint: its time, size, metrics, data, versions and configuration, and why it cannot be used."""
     metadata, problem = _metadata(directory, step)
     run, data = _block(metadata, "configuration"), _block(metadata, "data")
     tokens = _number(run, "batchSize") * _number(run, "sequenceLength") * step
@@ -75,7 +75,7 @@ def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str
 
 
 def _block(metadata: dict[str, Any], key: str) -> dict[str, Any]:
-    """One that a step was saved with; empty where it is damaged, which nothing but this listing would notice."""
+    """A block of a step's metadata; empty if it is damaged, which only this listing would notice."""
     found = metadata.get(key)
     return found if isinstance(found, dict) else {}
 
@@ -97,7 +97,7 @@ def _metadata(directory: str, step: int) -> tuple[dict[str, Any], str | None]:
 
 
 def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
-    """One of the checkpoints of a directory; None is the newest that can be used.
+    """One of the checkpoints of a directory; None selects the newest usable one, or else the newest.
 
     Raises:
         NotFoundError: there is no such checkpoint.
@@ -115,13 +115,13 @@ def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
 
 
 def attempts(bucket: Bucket) -> list[dict[str, Any]]:
-    """The file of each attempt, in order of time: how far it came, and how it ended."""
+    """The file of each attempt, in order of time: its progress, and how it ended."""
     names = sorted(name for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json"))
     return [{"file": name, **_values(bucket.read(name))} for name in names]
 
 
 def _losses(bucket: Bucket) -> dict[int, float]:
-    """The training loss at the steps with which attempts have ended; of others none is kept."""
+    """The training loss at the last step of each attempt; that of other steps is not stored."""
     reports = [_values(bucket.read(name)) for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json")]
     return {
         report["step"]: report["loss"]
@@ -143,7 +143,7 @@ def _size(folder: str) -> int:
 
 
 def main() -> int:
-    """Inspects the directory, and the step or the attempts, that the arguments name; the exit code."""
+    """Inspects the directory, and the step or attempts, that the arguments name; returns the exit code."""
     log_to_stderr(logging.ERROR)
     directory, step = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     return answer(lambda: _inspected(directory, step))

@@ -36,15 +36,15 @@ COMMITTED = "commit_success.txt"
 LATEST = "latest.json"
 """Hint for people and programs: step and time of the newest commit, written after it was seen."""
 METRICS = "metrics"
-"""Folder of what was measured of each step."""
+"""Folder with the metrics of each step."""
 UNUSABLE = "unusable"
 """Folder of the steps that were set aside, on file systems; on buckets the note in the step."""
 TRASH = "trash"
 """Folder of the steps that are being deleted, on file systems."""
 STEP = "step"
-"""Key of the metadata: the step that was saved, which a folder that was copied or renamed does not have."""
+"""Metadata key of the step that was saved, by which a copied or renamed folder is recognized."""
 UNFINISHED = ".orbax-checkpoint-tmp"
-"""How the name of a step's folder ends until its commit, on file systems."""
+"""Follows the step in the name of its folder until its commit, on file systems."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Commit:
 
 
 def folder(directory: epath.PathLike, step: int) -> epath.Path:
-    """Where a step lies."""
+    """The folder of a step."""
     return epath.Path(directory) / STEPS / str(step)
 
 
@@ -76,7 +76,7 @@ def committed(directory: epath.PathLike) -> list[int]:
 
 
 def leftovers(directory: epath.PathLike) -> list[int]:
-    """Steps of which something lies there that is no checkpoint: of a save that was interrupted, or set aside."""
+    """Steps with files that are no checkpoint: from an interrupted save, or set aside; ascending."""
     root = epath.Path(directory) / STEPS
     _forget_listings(directory)
     if not root.exists():
@@ -88,12 +88,12 @@ def leftovers(directory: epath.PathLike) -> list[int]:
 
 
 def is_set_aside(directory: epath.PathLike, step: int) -> bool:
-    """Whether what lies there was found unusable, and is kept to be looked at."""
+    """Whether the files of a step were found unusable, and are kept for inspection."""
     return open_bucket(directory).look(_note(step)) is not None
 
 
 def delete(directory: epath.PathLike, step: int) -> None:
-    """Deletes a step such that it is no checkpoint from the first moment on, wherever this is interrupted."""
+    """Deletes a step, which stops being a checkpoint first, wherever this is interrupted."""
     found = folder(directory, step)
     if is_local(directory):
         trash = epath.Path(directory) / TRASH
@@ -109,12 +109,12 @@ def delete(directory: epath.PathLike, step: int) -> None:
         _forget_listings(directory)
         if found.exists():
             found.rmtree()
-    # Last: TensorStore writes a lock beside a file that it deletes, for which a full disk has no room before.
+    # Last: TensorStore writes a lock beside a file that it deletes; a full disk has room for it only now.
     open_bucket(directory).delete(_metrics(step))
 
 
 def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str, str]]:
-    """The fingerprints that were saved with a step, after the name of their algorithm.
+    """The name of the algorithm, and the fingerprints that were saved with a step.
 
     Raises:
         ValueError: the file holds something else.
@@ -131,7 +131,7 @@ def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str
 
 
 def metadata_of_newest(directory: epath.PathLike) -> dict[str, Any] | None:
-    """The metadata of the run that made the newest checkpoint; None without a readable one."""
+    """The metadata of the newest checkpoint with readable metadata; None: there is none."""
     for step in committed(directory):
         try:
             return metadata_of(directory, step)
@@ -156,11 +156,11 @@ def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
 
 
 def of_another_step(step: int, stored: Any) -> str | None:
-    """Why what lies in the place of a step is not that step; None: it is, or does not say.
+    """Why the files of a step are not of that step; None: they are, or they name no step.
 
     Args:
-        step: By the name of the folder.
-        stored: By the metadata or the arrays; None: they do not say.
+        step: From the name of the folder.
+        stored: From the metadata or the arrays; None: they name no step.
     """
     try:
         found = None if stored is None else int(stored)
@@ -170,12 +170,12 @@ def of_another_step(step: int, stored: Any) -> str | None:
 
 
 def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, float]) -> None:
-    """Keeps what was measured of a step; beside the steps, since that is known after a step was saved."""
+    """Stores the metrics of a step; outside its folder, because they are known after the step was saved."""
     open_bucket(directory).write(_metrics(step), json.dumps(dict(metrics)) + "\n")
 
 
 def metrics_of(directory: epath.PathLike, step: int) -> dict[str, float]:
-    """What was measured of a step; nothing when it cannot be read."""
+    """The metrics of a step; empty if they cannot be read."""
     try:
         values = json_object(open_bucket(directory).read(_metrics(step)))
         return {str(name): float(value) for name, value in values.items()}
@@ -184,10 +184,10 @@ def metrics_of(directory: epath.PathLike, step: int) -> dict[str, float]:
 
 
 def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
-    """Makes a step no checkpoint any more without losing its data; returns where it is now.
+    """Makes a step no longer a checkpoint, but keeps its data; returns where the data is now.
 
-    A folder is moved to `unusable/`. A bucket has no moving: there the commit marker becomes `unusable.json`, and the
-    data goes when the same step is saved again.
+    A folder is moved to `unusable/`. A bucket cannot move folders: there, `unusable.json` replaces the commit marker,
+    and the data is deleted when the same step is saved again.
     """
     bad = folder(directory, step)
     note = json.dumps({"step": step, "reason": reason, "time": time.time()}) + "\n"
@@ -203,7 +203,7 @@ def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
 
 
 def write_latest(directory: epath.PathLike, commit: Commit) -> None:
-    """Leaves the hint."""
+    """Writes `latest.json`."""
     text = json.dumps({"step": commit.step, "time": commit.time, "path": str(folder(directory, commit.step))}) + "\n"
     open_bucket(directory).write(LATEST, text)
 
@@ -224,5 +224,5 @@ def _note(step: int) -> str:
 def _forget_listings(directory: epath.PathLike) -> None:
     """Clears epath's cache of a bucket's listings: others write there as well."""
     if not is_local(directory):
-        # The very one that epath uses.
+        # The instance that epath uses.
         fsspec.filesystem("gcs", finalize_on_close=True).invalidate_cache()

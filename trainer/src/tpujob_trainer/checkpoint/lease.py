@@ -1,12 +1,12 @@
-"""The right of one live run to write to a checkpoint directory in a bucket, where nothing can be locked.
+"""A lease on a checkpoint directory in a bucket, where files cannot be locked: only one live run may write there.
 
-An object that names the holder and is rewritten every few seconds. Each write is conditional on the object being the
-one that was written before, so that of two runs one alone goes on.
+The lease is an object that names its holder and is rewritten every few seconds. Each write is conditional on the object
+being the one that was written before, so that of two runs only one continues.
 
-- A run of a later attempt of the same job takes over at once: its predecessor's pods are gone before it starts, or in
-  the same containers its processes.
-- Any other waits until the lease has not changed for a while by its own clock, and is refused when it has.
-- A holder that finds another one's name in its lease has to end. It looks with every renewal, and before every save.
+- A later attempt of the same job takes over at once: the pods of the earlier attempt, or its processes in the same
+  containers, are gone before it starts.
+- Any other run waits until the lease has not changed for a while by its own clock, and is refused if it changes.
+- A holder that finds another one's name in its lease has to end. It checks with every renewal, and before every save.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 LEASE = "lease.json"
 RENEW_SECONDS = 5.0
 LAPSE_SECONDS = 15.0
-"""A lease that has not changed for so long belongs to a dead run."""
+"""A lease that has not changed for this long belongs to a dead run."""
 STOP_SECONDS = 30.0
-"""For a renewal that is under way when the lease is released."""
+"""How long the release waits for a renewal that is under way."""
 LONG_DEAD_SECONDS = 120.0
-"""A lease that says it was renewed so long ago is not even watched; more than clocks of hosts differ by."""
+"""A lease that was last renewed this long ago is not watched first; more than the clocks of hosts differ."""
 
 
 class Lease:
@@ -40,7 +40,7 @@ class Lease:
 
     def __init__(self, directory: str, record: dict[str, Any], version: bytes, *, renew_seconds: float) -> None:
         self.taken_by: str | None = None
-        """Who holds it instead, if this run has lost it."""
+        """The new holder, if this run has lost the lease."""
         self._bucket = open_bucket(directory)
         self._record = record
         self._version = version
@@ -50,7 +50,7 @@ class Lease:
         self._renewer.start()
 
     def verify(self) -> None:
-        """Returns while this run may write.
+        """Returns if this run may write.
 
         Raises:
             ConfigurationError: another run has taken over.
@@ -62,7 +62,7 @@ class Lease:
             )
 
     def confirm(self) -> bool:
-        """As `verify`, after a look at what is written there now; whether it was gone and is written again.
+        """Like `verify`, but reads the lease first; returns whether it was gone and is written again.
 
         Raises:
             ConfigurationError: another run has taken over.
@@ -74,7 +74,7 @@ class Lease:
         return is_gone
 
     def release(self) -> None:
-        """Lets the next run write at once."""
+        """Releases the lease, so that the next run can write at once."""
         self._released.set()
         self._renewer.join(STOP_SECONDS)
         if self.taken_by is None:
@@ -88,20 +88,20 @@ class Lease:
             try:
                 self._write({**self._record, "renewed": time.time()})
             except OSError as error:
-                # Storage is out of reach; if another run takes over meanwhile, the next write that succeeds tells.
+                # Storage is out of reach; if another run takes over meanwhile, the next successful write shows it.
                 logger.debug("Cannot renew %s: %s", LEASE, storage_errors.brief(error))
             if self.taken_by is not None:
                 return
 
     def _write(self, record: dict[str, Any]) -> None:
         version = self._bucket.replace(LEASE, json.dumps(record), version=self._version)
-        # None also after an earlier write of ours whose answer did not arrive, and where the lease was gone.
+        # None also after an earlier write of ours whose response was lost, and if the lease was gone.
         self._version = version or self._look() or self._version
 
     def _look(self) -> bytes | None:
-        """The version of what is written there if it is ours; else `taken_by` is set.
+        """The version of the stored lease; None: it is another run's, and `taken_by` is set.
 
-        A lease that is gone has no owner, and is taken again: of several runs that do so, one alone succeeds.
+        A lease that is gone has no owner, and is taken again: of several runs that do so, only one succeeds.
         """
         found = self._bucket.look(LEASE)
         if found is None:
@@ -170,7 +170,7 @@ def _is_free(present: dict[str, Any], run: str) -> bool:
 
 
 def _attempt(run: str) -> tuple[int, ...]:
-    """Incarnation, attempt, and the number in the same containers where it is not the first; later ones are greater."""
+    """Incarnation, attempt, and the in-place attempt if it is not the first; later attempts compare greater."""
     numbers = run.partition("-")[0].split(".")
     return tuple(map(int, numbers)) if all(map(str.isdigit, numbers)) else ()
 

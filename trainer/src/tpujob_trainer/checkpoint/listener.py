@@ -1,4 +1,4 @@
-"""Callbacks for what becomes of saves and restores."""
+"""Callbacks for the results of saves and restores."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Copies of the state on the hosts, between two checkpoints: each process writes what its devices hold.
 
-- Saved by a thread; training never waits for the disk. While that is busy, a copy is left out on this host.
-- A disk that is full or broken is logged, and harms nothing else.
-- The newest two are kept, since a process may have written the newest one when another has not.
+- A thread saves them; training never waits for the disk. While the disk is busy, this host skips a copy.
+- A full or broken disk is logged, and affects nothing else.
+- The newest two are kept, because a process may have written the newest one when another has not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SUFFIX = ".state"
 
 
 class LocalCopies:
-    """Those of one process, in a folder of its own."""
+    """The copies of one process, in its own folder."""
 
     def __init__(
         self, directory: str, *, run: str, runtime: Runtime, written: Callable[[bool], None] = lambda is_whole: None
@@ -42,9 +42,9 @@ class LocalCopies:
 
         Args:
             directory: `checkpoint.local.dir`.
-            run: The checkpoint directory, which belongs to one job; files of others are not looked at.
-            runtime: This process among the others.
-            written: Called with whether a copy was written whole, in the thread that wrote it.
+            run: The checkpoint directory, which belongs to one job; files of others are ignored.
+            runtime: Of this process.
+            written: Called with whether a copy was written completely, in the thread that wrote it.
 
         Raises:
             ConfigurationError: nothing can be written there.
@@ -68,7 +68,7 @@ class LocalCopies:
         self, step: int, tree: Any, *, fingerprints: InFlight, name: str, committed: int | None,
         metadata: Mapping[str, Any],
     ) -> bool:  # fmt: skip
-        """Starts a copy; False when the copy before is still being written. The tree may be donated afterwards.
+        """Starts a copy; returns False if the previous one is still being written. The tree may be donated afterwards.
 
         Args:
             step: Of the state.
@@ -101,7 +101,7 @@ class LocalCopies:
         return True
 
     def found(self, abstract: Any) -> dict[int, LocalFile]:
-        """The steps of which this process has all that its devices hold of such a tree."""
+        """The files, by step, that have every part of such a tree that this process's devices hold."""
         files = {}
         for path in self._folder.glob(f"*{_SUFFIX}"):
             try:
@@ -128,7 +128,7 @@ class LocalCopies:
         return structure.unflatten(found)
 
     def discard(self, *, but: int | None = None) -> None:
-        """Removes all copies, `but` this step; waits for the one that is being written."""
+        """Removes all copies except that of step `but`; waits for the one that is being written."""
         self.wait(None)
         copies = [self._folder / f"{step}{_SUFFIX}" for step in self._steps() if step != but]
         for path in [*copies, *self._folder.glob(f"*{_SUFFIX}{local_file.UNFINISHED}")]:
@@ -145,7 +145,7 @@ class LocalCopies:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _steps(self) -> list[int]:
-        """Of the files that have the name of a copy, ascending; files of other programs are left alone."""
+        """The steps of the files with the name of a copy, ascending; files of other programs are ignored."""
         names = [path.stem for path in self._folder.glob(f"*{_SUFFIX}")]
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
@@ -156,7 +156,7 @@ class LocalCopies:
             for step in self._steps()[:-KEPT]:
                 (self._folder / f"{step}{_SUFFIX}").unlink(missing_ok=True)
         except OSError as error:
-            # One line for a disk that is full, however many copies it has no room for.
+            # One warning for a full disk, however many copies do not fit.
             level = logging.DEBUG if self._is_failing else logging.WARNING
             logger.log(level, "No local copy of step %d in %s: %s", header.step, self._folder, errors.brief(error))
             self._is_failing = True
@@ -168,7 +168,7 @@ class LocalCopies:
 
 
 def _shards(tree: Any) -> list[tuple[str, tuple[int, ...], Index, np.ndarray]]:
-    """What the devices of this process hold, each part once, in host memory of its own."""
+    """The parts that this process's devices hold, each once, copied to host memory."""
     arrays = [leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     parts = [
         (name, leaf.shape, index, shard.data)

@@ -1,7 +1,7 @@
-"""What one process holds of a step, in one file: a header, then the bytes of its shards, each with a checksum.
+"""A file with the shards of a step that one process holds: a header, then the bytes of each shard, with checksums.
 
-The file gets its name when everything in it is on the disk, so that what has the name is whole; the checksums find what
-the disk does to it later.
+The file gets its name when all its content is on the disk, so that a file with that name is complete; the checksums
+detect damage by the disk after that.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ import numpy as np
 UNFINISHED = ".unfinished"
 _MAGIC = b"tpujob-1"
 _START = struct.Struct("<8sQI")
-"""Of the file: what it is, the length of the header and its checksum."""
+"""The start of the file: magic bytes, the length of the header and its checksum."""
 
 Index = tuple[tuple[int, int], ...]
-"""Of a shard in its leaf: begin and end along each dimension."""
+"""The position of a shard in its leaf: begin and end along each dimension."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a file says of itself."""
+    """The header of a file."""
 
     run: str
-    """Whose it is: the checkpoint directory."""
+    """The checkpoint directory, which identifies the run."""
     step: int
     save: str
-    """The same in the files of one save alone."""
+    """Name of the save: the same in all files of one save, and in no others."""
     committed: int | None
-    """The newest step in the checkpoint directory then, as far as the process knew."""
+    """The newest step in the checkpoint directory at that time, as far as the process knew."""
     process: tuple[int, int]
     """Its id, and the number of processes."""
     algorithm: str
     fingerprints: Mapping[str, str]
-    """Of the arrays of all processes, by leaf."""
+    """Of the global arrays, by leaf."""
     metadata: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Where the bytes of a shard are, from the end of the header on."""
+    """A shard and the position of its bytes; `offset` counts from the end of the header."""
 
     leaf: str
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ class LocalFile:
     start: int
 
     def read(self, leaf: str, index: Index) -> np.ndarray:
-        """A shard.
+        """The values of a shard.
 
         Raises:
             OSError: the file cannot be read.
@@ -86,15 +86,15 @@ class LocalFile:
 
 
 def write(path: Path, header: Header, shards: Sequence[tuple[str, tuple[int, ...], Index, np.ndarray]]) -> None:
-    """Writes a file; nothing has its name before all of it is on the disk.
+    """Writes a file, which gets its name only when all of it is on the disk.
 
     Args:
-        path: Of the file; its folder is there.
-        header: What it says of itself.
+        path: Of the file; its folder exists.
+        header: Of the file.
         shards: Leaf, shape of the leaf, index, and values.
 
     Raises:
-        OSError: the disk is full, or not there. What was written is removed.
+        OSError: the disk is full or missing. What was written is removed.
     """
     described, offset = [], 0
     for leaf, shape, index, values in shards:
@@ -118,7 +118,7 @@ def write(path: Path, header: Header, shards: Sequence[tuple[str, tuple[int, ...
 
 
 def open_file(path: Path) -> LocalFile:
-    """A file, by its header.
+    """A file, with its header read and verified.
 
     Raises:
         OSError: it cannot be read.

@@ -1,8 +1,8 @@
-"""Restoring the newest local copies that are whole on every host, or on all hosts of one slice.
+"""Restores the newest local copies that are complete on every host, or on all hosts of one slice.
 
-As from the checkpoint directory: process 0 decides by what all have, each process reads its own part, and all vote
-before the devices exchange anything and again after the fingerprints. After a vote against the copies the next older
-ones are tried; the checkpoint directory has what is older still.
+As with the checkpoint directory, process 0 decides from what all processes have, each process reads its own part, and
+all vote before the devices exchange anything and again after the fingerprints. After a vote against the copies, the
+next older ones are tried; older state is in the checkpoint directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpujob_trainer.distributed.initialize import Runtime
 logger = logging.getLogger(__name__)
 
 Copy = tuple[int, str, int | None]
-"""Of one process: step, name of the save, newest commit then."""
+"""A copy of one process: step, name of the save, newest committed step at that time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,17 +34,17 @@ class Choice:
     step: int
     save: str
     slice: int | None
-    """Whose processes read for all; None: every process has its own."""
+    """The slice whose processes read for all; None: every process has its own copy."""
 
 
 def choose(copies: Mapping[int, Sequence[Copy]], slices: Sequence[set[int]], *, newest: int | None) -> Choice | None:
-    """The newest copies to restore, or None.
+    """The newest copies to restore; None: there are none.
 
     Args:
         copies: Of each process that has any.
-        slices: The processes of each slice that holds the whole state; all processes where no slice does by itself.
-        newest: The newest step in the checkpoint directory. Copies go on from a checkpoint that is still there: where
-            a user has moved that away to go back, they are not used.
+        slices: The processes of each slice, if each holds the whole state; otherwise one set of all processes.
+        newest: The newest step in the checkpoint directory. Copies are used only if the checkpoint that they follow is
+            still there: a user may have moved it away to go back.
     """
     if newest is None:
         return None
@@ -64,7 +64,7 @@ def restore(
     copies: LocalCopies, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter,
     newest: Callable[[], int | None], one_slice: OneSlice | None, check: Check | None,
 ) -> Restored | None:  # fmt: skip
-    """The state from local copies that are newer than the checkpoint directory's newest, or None.
+    """The state from local copies that are newer than the newest checkpoint; None: there are none.
 
     Args:
         copies: Of this process.
@@ -72,9 +72,9 @@ def restore(
         runtime: All processes call this and get the same step.
         name: Of this restore, never used before; the same on all processes.
         fingerprinter: Of the run.
-        newest: Of the checkpoint directory; asked on process 0.
-        one_slice: Of the tree; None: every process has to read its own part.
-        check: What is wrong with the arrays, by their metadata.
+        newest: Returns the newest step of the checkpoint directory; called on process 0.
+        one_slice: For the tree; None: every process has to read its own part.
+        check: Returns what is wrong with the arrays, given their metadata; called on the processes that read.
     """
     files = copies.found(abstract)
     slices = one_slice.slices if one_slice is not None else [set(range(runtime.num_processes))]
@@ -105,7 +105,7 @@ def _restore(
     copies: LocalCopies, abstract: Any, runtime: Runtime, choice: Choice, file: LocalFile | None, *, name: str,
     fingerprinter: Fingerprinter, source: OneSlice | None, check: Check | None,
 ) -> Restored | None:  # fmt: skip
-    """The state from the chosen copies; None when a process votes against them. `file` is None where others read."""
+    """The state from the chosen copies; None: a process voted against them. `file` is None if others read."""
     began = time.monotonic()
     tree, problem = None, None
     if file is not None:
@@ -131,7 +131,7 @@ def _read(copies: LocalCopies, file: LocalFile, abstract: Any) -> tuple[Any, str
 
 
 def _wrong(file: LocalFile | None, tree: Any, fingerprinter: Fingerprinter, check: Check | None) -> str | None:
-    # Computed by all, whatever each of them has read: a computation of all devices.
+    # All processes compute this, whatever they have read: it is a collective computation.
     found = fingerprinter(tree)
     if found.differing_copies:
         return f"{found.differing_copies[0]}: its copies differ"

@@ -1,4 +1,4 @@
-"""The right of one live run to write to a checkpoint directory on a mounted file system: a lock on a file in it."""
+"""A lock on a file in a checkpoint directory, on a mounted file system: only one live run may write there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Lock:
     """Held from its creation until `release`, or until the process ends."""
 
     def __init__(self, directory: str) -> None:
-        """Takes the lock; the directory is made if need be.
+        """Takes the lock; creates the directory if it is missing.
 
         Raises:
             ConfigurationError: another run holds it, or a folder is in its place.
@@ -24,10 +24,10 @@ class Lock:
         self._descriptor = _acquire(self._directory)
 
     def verify(self) -> None:
-        """Returns: a lock is lost with its file only, which `confirm` looks for."""
+        """Always returns: the lock is lost only with its file, which `confirm` checks."""
 
     def confirm(self) -> bool:
-        """Takes the lock again where its file is gone; whether it was.
+        """Takes the lock again if its file is gone or was replaced; returns whether it was.
 
         Raises:
             ConfigurationError: another run has taken the lock meanwhile.
@@ -44,7 +44,7 @@ class Lock:
         try:
             descriptor = _acquire(self._directory)
         except errors.ConfigurationError:
-            if _holder(self._directory) == _identity():  # a file system that gave our file another number
+            if _holder(self._directory) == _identity():  # the file system gave our file another inode number
                 return False
             raise
         os.close(self._descriptor)
@@ -52,12 +52,12 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Lets the next run write at once."""
+        """Releases the lock, so that the next run can write at once."""
         os.close(self._descriptor)
 
 
 def _acquire(directory: Path) -> int:
-    """The descriptor of the locked file."""
+    """Locks the file; returns its descriptor."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

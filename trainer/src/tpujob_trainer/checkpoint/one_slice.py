@@ -1,10 +1,11 @@
-"""Reading a checkpoint with the processes of one slice, and the copy from its devices to those of the other slices.
+"""Reads a checkpoint with the processes of one slice, and copies it from its devices to those of the other slices.
 
-Slices hold the same arrays. Where every slice reads them, a bucket serves the state once for each; here once, and the
-data-centre network carries the rest: each device gets the shard of the device in its place in the slice that reads.
+All slices hold the same arrays. If every slice read them, a bucket would serve the state once per slice; here it serves
+it once, and the data-centre network carries the rest: each device gets the shard of the device at its position in the
+reading slice.
 
-Orbax's `SingleReplicaArrayHandler` does alike, but starts the exchange in the processes that could read while another
-one has failed, and they wait for it. Here all vote between reading and the exchange.
+Orbax's `SingleReplicaArrayHandler` does the same, but if a process fails to read, the others start the exchange anyway
+and wait for it. Here all processes vote between reading and the exchange.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from jax.stages import Compiled
 
 
 class OneSlice:
-    """For trees of certain shapes and shardings, on a mesh with an axis of slices."""
+    """The plan to read trees of given shapes and shardings with one slice, on a mesh with an axis of slices."""
 
     def __init__(self, abstract: Any, mesh: Mesh, axis: str, *, process_id: int, reads: int = 0) -> None:
-        """For what `one_slice` has found possible; nothing is compiled yet. The slice `reads` is the one that reads."""
+        """Compiles nothing yet. `one_slice` has checked that the plan is possible; `reads` is the reading slice."""
         self._abstract = abstract
         self._mesh = mesh
         self._axis = axis
@@ -38,11 +39,11 @@ class OneSlice:
         """Whether this process reads."""
 
     def read_by(self, index: int) -> OneSlice:
-        """The same, with another slice that reads."""
+        """The same plan, with another reading slice."""
         return OneSlice(self._abstract, self._mesh, self._axis, process_id=self._process_id, reads=index)
 
     def abstract(self) -> Any:
-        """The same tree, on the devices of the slice that reads alone."""
+        """The same tree, sharded over the devices of the reading slice only."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(
                 leaf.shape, leaf.dtype, sharding=NamedSharding(self._read_mesh, leaf.sharding.spec)
@@ -51,14 +52,14 @@ class OneSlice:
         )
 
     def compile(self) -> None:
-        """Compiles the exchange, so that no process waits for another one's compiler in it."""
+        """Compiles the exchange, so that no process waits in it for another one to compile."""
         for leaf in jax.tree.leaves(self._abstract):
             self._program(leaf)
 
     def broadcast_to_slices(self, tree: Any) -> Any:
-        """The arrays on all slices, the same bits. All processes call it, those that did not read with None.
+        """The arrays on all slices, bit for bit. All processes call it; those that did not read pass None.
 
-        One leaf after the other, so that memory holds two copies of one leaf at most; `tree` is used up.
+        It copies one leaf at a time, so that memory holds at most two copies of a leaf. `tree` is deleted.
         """
         wanted, structure = jax.tree.flatten(self._abstract)
         found = jax.tree.leaves(tree) if self.is_reader else [None] * len(wanted)
@@ -80,7 +81,7 @@ class OneSlice:
         return result
 
     def _stacked(self, sharding: NamedSharding) -> NamedSharding:
-        """Of the leaves of all slices, [slices, ...]."""
+        """The sharding of the stacked leaves of all slices, [slices, ...]."""
         return NamedSharding(self._mesh, PartitionSpec(self._axis, *sharding.spec))
 
     def _program(self, leaf: jax.ShapeDtypeStruct) -> Compiled:
@@ -90,8 +91,8 @@ class OneSlice:
 def one_slice(abstract: Any, axis: str | None, *, process_id: int) -> OneSlice | None:
     """How to read with one slice; None: every process has to read its own shards.
 
-    That is where there is one slice, where a process has devices of several, or where the slices hold different parts
-    of an array.
+    The latter is the case if there is only one slice, if a process has devices of several slices, if slices hold
+    different parts of an array, or if the leaves are not all on one mesh.
 
     Args:
         abstract: Tree of `jax.ShapeDtypeStruct` with shardings.
@@ -111,12 +112,12 @@ def one_slice(abstract: Any, axis: str | None, *, process_id: int) -> OneSlice |
 
 
 def are_separate(processes: Sequence[set[int]]) -> bool:
-    """Whether there are several slices, each of processes of its own, given the processes of each."""
+    """Whether there are several slices and no process belongs to two of them, given the processes of each slice."""
     return len(processes) > 1 and not any(one & other for one, other in itertools.combinations(processes, 2))
 
 
 def _processes(mesh: Mesh, axis: str) -> list[set[int]]:
-    """Of each slice."""
+    """The processes of each slice."""
     of_slices = np.moveaxis(mesh.devices, mesh.axis_names.index(axis), 0)
     return [{device.process_index for device in devices.flat} for devices in of_slices]
 
@@ -127,9 +128,9 @@ def _axes(spec: PartitionSpec) -> set[str]:
 
 @functools.cache
 def _program(mesh: Mesh, axis: str, spec: PartitionSpec, shape: Sequence[int], dtype: np.dtype) -> Compiled:
-    """Of [slices, ...] in which all slices but one are zero: that one, on all slices.
+    """The program that takes [slices, ...], zero in all slices except one, and returns that one on all slices.
 
-    A sum of whole numbers, since one of floating point would turn -0 into 0.
+    It sums integers, because a floating-point sum would turn -0 into 0.
     """
     stacked = PartitionSpec(axis, *spec)
 
@@ -142,7 +143,7 @@ def _program(mesh: Mesh, axis: str, spec: PartitionSpec, shape: Sequence[int], d
 
 
 def _bits(x: jax.Array) -> jax.Array:
-    """At least 32 bits for each element: not every network adds narrower ones."""
+    """The bits as integers of at least 32 bits: not every network adds narrower ones."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint32)
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))

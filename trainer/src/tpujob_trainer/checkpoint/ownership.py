@@ -1,8 +1,8 @@
-"""Whose checkpoint directory it is. Nothing of another job is ever overwritten by a mistake in a path.
+"""The ownership of a checkpoint directory, so that a wrong path never overwrites the files of another job.
 
-- `owner.json`, created only if absent: the job's namespace/name. A job that is deleted and applied again finds its own.
+- `owner.json`, created only if absent: the job's namespace/name. A job that is deleted and applied again still owns it.
 - `.lock`, on local paths: held by process 0 while it lives, so that two runs cannot write at once.
-- `lease.json`, elsewhere: renewed by process 0 while it lives, for the same.
+- `lease.json`, elsewhere: renewed by process 0 while it lives, for the same purpose.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Claim:
         """The claim of a job.
 
         Args:
-            directory: Claimed.
+            directory: The claimed directory.
             owner: The job as namespace/name.
-            hold: What keeps other runs out; on process 0 alone.
+            hold: The lock or lease that keeps other runs out; only on process 0.
         """
         self.directory = directory
         self._owner = owner
@@ -50,7 +50,7 @@ class Claim:
         self._looking = threading.Lock()
 
     def verify(self) -> None:
-        """Returns while this run may write, as far as this process knows.
+        """Returns if this run may write, as far as this process knows.
 
         Raises:
             ConfigurationError: another run has taken over.
@@ -61,7 +61,7 @@ class Claim:
             self._hold.verify()
 
     def confirm(self) -> None:
-        """As `verify`, after a look at the storage; what is missing there is written again. On process 0.
+        """Like `verify`, but checks storage first, and writes missing files again. On process 0.
 
         Raises:
             ConfigurationError: another run has taken over.
@@ -73,15 +73,15 @@ class Claim:
                 self._look(self._hold)
             except errors.ConfigurationError as error:
                 self._lost = error
-            except OSError as error:  # storage does not answer; the save finds out
+            except OSError as error:  # storage does not answer, which the save will notice
                 logger.debug("Cannot look at the claim to %s: %s", self.directory, storage_errors.brief(error))
         self.verify()
 
     def require_directory(self) -> None:
-        """Returns while what was written there with the claim is still there. On process 0.
+        """Returns if the file that the claim wrote is still in the directory. On process 0.
 
         Raises:
-            NotFoundError: it is gone, or may not be read any more.
+            NotFoundError: it is gone, or can no longer be read.
             TrainerError: storage does not answer.
         """
         if self._hold is None:
@@ -97,16 +97,16 @@ class Claim:
             )
 
     def keep(self, name: str, write: Callable[[], None]) -> None:
-        """Has a file of the directory written again where it has gone with the directory.
+        """Registers a file that `confirm` writes again if it is gone with the directory.
 
         Args:
-            name: In the directory.
+            name: Of the file in the directory.
             write: Writes it.
         """
         self._kept.append((name, write))
 
     def close(self) -> None:
-        """Lets another run write."""
+        """Releases the claim, so that another run can write."""
         if self._hold is not None:
             self._hold.release()
             self._hold = None
@@ -132,14 +132,14 @@ def claim(
     runtime: Runtime,
     notice: Callable[[str | None], None] = lambda message: None,
 ) -> Claim:
-    """The directory, created if need be, for this job alone.
+    """The claim of this job to a directory, which is created if it is missing.
 
     Args:
         directory: Local path or gs:// address.
         owner: This job as "namespace/name".
-        adopt: Whose directory may be taken over, as "namespace/name" (`spec.trainer.checkpoint.adopt`).
-        runtime: All processes call this and end alike.
-        notice: Is given what hinders while storage does not answer, and None when it is over; on process 0.
+        adopt: The job whose directory may be taken over, as "namespace/name" (`spec.trainer.checkpoint.adopt`).
+        runtime: All processes call this, with the same result.
+        notice: Called with the problem while storage does not answer, and with None when it answers; on process 0.
 
     Raises:
         ConfigurationError: it belongs to another job, or another run is writing to it.
@@ -154,7 +154,7 @@ def claim(
                 hold.append(_take(directory, owner=owner, adopt=adopt, runtime=runtime))
         except errors.TrainerError:
             raise
-        except Exception as error:  # the libraries have classes of their own for what a bucket answers
+        except Exception as error:  # libraries raise their own classes for a bucket's answers
             raise unusable(directory, error) from error
 
     runtime.coordination.lead_decides("claim", decide, limit_seconds=LIMIT_SECONDS)
@@ -176,7 +176,7 @@ def _take(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
 
 @contextlib.contextmanager
 def _slowness(directory: str, notice: Callable[[str | None], None]) -> Iterator[None]:
-    """Gives notice when what is done here takes long."""
+    """Calls `notice` if the body takes long."""
     timer = threading.Timer(SLOW_SECONDS, notice, [f"{directory} has not answered for {SLOW_SECONDS:.0f} s"])
     timer.daemon = True
     timer.start()
@@ -189,7 +189,7 @@ def _slowness(directory: str, notice: Callable[[str | None], None]) -> Iterator[
 
 
 def own(bucket: Bucket, owner: str, adopt: str | None) -> None:
-    """Returns once the directory is known to be this job's; a new one becomes its own.
+    """Returns if the directory belongs to this job; a new directory is assigned to it.
 
     Raises:
         ConfigurationError: it belongs to another job.

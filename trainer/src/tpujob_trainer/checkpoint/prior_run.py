@@ -1,6 +1,6 @@
-"""What an earlier run left in a checkpoint directory, compared with the job that wants to go on there. Pure.
+"""Compares what an earlier run left in a checkpoint directory with the job that wants to continue there. Pure.
 
-The sentences are for `spec.checkpointDir`; the modules that read the directory give them their facts.
+The messages are about `spec.checkpointDir`; the modules that read the directory supply the facts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from tpujob_trainer.parsing.json_object import json_object
 
 OWNER = "owner.json"
-"""Whose directory it is, as `{"owner": "namespace/name"}`."""
+"""The file that names the directory's owner, as `{"owner": "namespace/name"}`."""
 LOCK = ".lock"
-"""On local paths: held by process 0 while it lives, with a line that names it."""
+"""The lock file on local paths: held by process 0 while it lives, with a line that names it."""
 
 
 def owner_in(text: bytes | str) -> str | None:
-    """The owner that `owner.json` names; None if it does not say."""
+    """The owner that `owner.json` names; None: it names none."""
     try:
         found = json_object(text).get("owner")
     except ValueError:
@@ -27,7 +27,7 @@ def owner_in(text: bytes | str) -> str | None:
 
 
 def owner_problem(directory: str, present: str | None, owner: str, adopt: str | None) -> str | None:
-    """Why this job may not write to a directory of `present`; None if it may."""
+    """Why this job may not write to a directory that belongs to `present`; None: it may."""
     if present == owner or (present is not None and present == adopt):
         return None
     if present is None:
@@ -42,7 +42,7 @@ def owner_problem(directory: str, present: str | None, owner: str, adopt: str | 
 
 
 def model_differences(then: Mapping[str, Any], now: Mapping[str, Any], ignored: frozenset[str]) -> list[str]:
-    """As in "layers: 4 then, 3 now", for each dimension that a stored configuration and this one have both."""
+    """The keys whose values differ between a stored configuration and this one, as in "layers: 4 then, 3 now"."""
     return [
         f"{key}: {_text(then[key])} then, {_text(value)} now"
         for key, value in sorted(now.items())

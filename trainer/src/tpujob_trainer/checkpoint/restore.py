@@ -1,12 +1,12 @@
-"""Restoring the newest checkpoint that every process can read, and that is what was saved.
+"""Restores the newest checkpoint that every process can read and whose arrays are those that were saved.
 
-Process 0 proposes, all try and vote, all walk back together.
+Process 0 proposes steps, all processes try and vote, and all go back to older steps together.
 
-- Each process reads its own shards without waiting for any other, so that a failure in one cannot hang the rest.
-- Of several slices, which hold the same arrays, one reads; once all of it have, its devices send to the others.
-- Once all have their arrays, all compute the fingerprints on their devices and vote on them.
-- What is damaged is set aside. What is merely out of reach (refused, overloaded, slow) ends the process instead: going
-  back to an older step would lose work for nothing.
+- Each process reads its own shards without waiting for any other, so that a failure in one cannot block the rest.
+- Of several slices, which hold the same arrays, one reads; when all its processes have, its devices send to the others.
+- When all processes have their arrays, all compute the fingerprints on their devices and vote on them.
+- A damaged step is set aside. A step that is only out of reach (refused, overloaded, slow) ends the process instead:
+  going back to an older step would lose work for nothing.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MAX_DIFFERENCES_NAMED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """What a restore took."""
+    """The duration of a restore, in seconds."""
 
     read: float = 0.0
-    """To read the arrays and place them on the devices, those of other slices included."""
+    """To read the arrays and place them on the devices, including those of other slices."""
     verify: float = 0.0
-    """To compute and compare the fingerprints; the first time with their compilation."""
+    """To compute and compare the fingerprints; includes their compilation if that was not done before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Restored:
 
 @dataclasses.dataclass(frozen=True)
 class _Vote:
-    """Of one process, about one step."""
+    """The vote of one process about one step."""
 
     problem: str | None = None
     is_out_of_reach: bool = False
@@ -67,14 +67,14 @@ class _Vote:
 
 
 Check = Callable[[int, Any, Mapping[str, Any]], str | None]
-"""What is wrong with the arrays of a step, by its metadata; None: nothing."""
+"""Takes a step, its arrays and its metadata; returns what is wrong with the arrays. None: nothing."""
 
 
 def restore(
     directory: str, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter,
     check: Check | None = None, one_slice: OneSlice | None = None,
 ) -> Restored | None:  # fmt: skip
-    """The newest usable checkpoint, or None when there is none at all.
+    """The newest usable checkpoint; None: there is none at all.
 
     Args:
         directory: The checkpoint directory.
@@ -82,8 +82,8 @@ def restore(
         runtime: All processes call this and get the same step.
         name: Of this restore, never used before; the same on all processes.
         fingerprinter: Of the run.
-        check: Asked by process 0, once the arrays are known to be those that were saved.
-        one_slice: Of the tree; None: every process reads its own part.
+        check: Called on process 0, after the arrays are verified to be those that were saved.
+        one_slice: For the tree; None: every process reads its own part.
 
     Raises:
         ConfigurationError: the checkpoint is of another model or optimizer.
@@ -97,7 +97,7 @@ def restore(
     part = abstract if one_slice is None else one_slice.abstract()
 
     def refuse(what: str, step: int, vote: _Vote) -> bool:
-        """Whether a process voted against the step; remembers why."""
+        """Whether a process voted against the step; records why."""
         own = None if vote.problem is None else dataclasses.asdict(vote)
         said = talk.objections(f"{name}/{what}/{step}", own, limit_seconds=VOTE_SECONDS, rank=_rank)
         against = [(i, _Vote(**said[i])) for i in sorted(said)]
@@ -117,7 +117,7 @@ def restore(
             tree = one_slice.broadcast_to_slices(tree)
         read_seconds = time.monotonic() - began
         began = time.monotonic()
-        # A computation of all devices: only now, when every process has its part.
+        # A collective computation: only now, when every process has its part.
         vote = _verify(stored, tree, fingerprinter, is_reader=is_reader)
         if vote.problem is None and runtime.is_lead:
             vote = _agrees(directory, step, tree, check)
@@ -133,7 +133,7 @@ def restore(
 
 
 def _rank(vote: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Of many votes that storage is out of reach comes first, for then nothing is set aside."""
+    """Sorts votes that storage is out of reach first, because then nothing is set aside."""
     return not vote["is_out_of_reach"], not vote["is_refused"]
 
 
@@ -171,7 +171,7 @@ def _propose(directory: str, abstract: Any) -> list[int]:
         except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
             logger.warning("The checkpoint of step %d has unreadable metadata: %s", step, errors.brief(error))
             continue
-        if not found:  # where one is of this model, others that are not were damaged, which reading them finds out
+        if not found:  # if one step is of this model, the differing ones are damaged, which reading them shows
             return steps
         differing[step] = found
     for step, found in differing.items():
@@ -183,7 +183,7 @@ def _propose(directory: str, abstract: Any) -> list[int]:
 
 
 def differences(abstract: Any, stored: Any) -> list[str]:
-    """The first few leaves by which two trees differ in name or shape, in words; empty when there is none."""
+    """The first few leaves that differ between two trees in name, shape or type, as text; empty: there is none."""
     wanted, found = _described(abstract), _described(stored)
     lines = []
     for name in sorted(wanted.keys() | found.keys()):
@@ -208,20 +208,20 @@ def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, dict[str, str] | None, _Vote]:
-    """This process's part of the arrays, and the fingerprints that belong to them; None: of another algorithm."""
+    """This process's part of the arrays, the stored fingerprints (None: of another algorithm), and its vote."""
     try:
         algorithm, stored = layout.fingerprints_of(directory, step)
         tree = _checkpointer(runtime.process_id).restore(
             _item(directory, step), args=ocp.args.StandardRestore(abstract)
         )
         return jax.block_until_ready(tree), stored if algorithm == ALGORITHM else None, _Vote()
-    except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
+    except Exception as error:  # whatever a library raises for a damaged file is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
         return None, None, _against(error)
 
 
 def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprinter, *, is_reader: bool) -> _Vote:
-    # Computed by all, whatever each of them has read: a computation of all devices.
+    # All processes compute this, whatever they have read: it is a collective computation.
     found = fingerprinter(tree)
     if stored is None and is_reader:
         logger.warning("The fingerprints are of another version of tpujob: the arrays are not verified")
@@ -250,7 +250,7 @@ def _item(directory: str, step: int) -> epath.Path:
 
 
 def _checkpointer(process_id: int) -> ocp.Checkpointer:
-    """Reads in this process alone: in Orbax's own barrier a failed process would leave the others waiting."""
+    """A checkpointer of this process alone: in Orbax's own barrier, a failed process would keep the others waiting."""
     alone = ocp.options.MultiprocessingOptions(
         primary_host=process_id, active_processes={process_id}, barrier_sync_key_prefix=f"restore{process_id}"
     )

@@ -29,7 +29,7 @@ class Found:
 
 
 class Restorer:
-    """Restores for all processes alike."""
+    """Restores the same state on all processes."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Restorer:
 
         Args:
             directory: The checkpoint directory.
-            runtime: This process among the others.
+            runtime: Of this process.
             replica_axis: See `Settings`.
             copies: On the hosts; None: there are none.
             fingerprinter: Of the run.
-            name: Makes a name for an exchange between the processes, never used before.
+            name: Returns a new name for an exchange between the processes.
         """
         self._directory = directory
         self._runtime = runtime
@@ -66,7 +66,7 @@ class Restorer:
             NotFoundError: storage refuses to be read.
             TrainerError: there are checkpoints, and none can be read, or storage is out of reach.
         """
-        # Now, and not when the devices of all processes are to exchange something.
+        # Now, and not when the devices of all processes are about to exchange data.
         self._fingerprinter.compile(abstract)
         by_one = one_slice(abstract, self._replica_axis, process_id=self._runtime.process_id)
         if by_one is not None:
@@ -75,9 +75,9 @@ class Restorer:
         return self._from_copies(abstract, by_one, check) or self._from_directory(abstract, by_one, check)
 
     def set_aside_from(self, step: int, reason: str) -> list[int]:
-        """Sets the checkpoints of this and later steps aside, and discards the copies; the steps it found."""
+        """Sets the checkpoints of this and later steps aside, and discards the copies; returns those steps."""
         if self._copies is not None:
-            # Before the checkpoints: an attempt that ends in between must not go on from what is to be left behind.
+            # Before the checkpoints: if this attempt ends in between, the next one must not continue from a copy.
             self._copies.discard()
             self._runtime.coordination.barrier(self._name("discarded"), limit_seconds=VOTE_SECONDS)
 

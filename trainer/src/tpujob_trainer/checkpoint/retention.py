@@ -1,6 +1,6 @@
-"""Which checkpoints stay, and the deleting of the others: in a thread of process 0, which nothing waits for.
+"""Which checkpoints are kept, and the deletion of the others in a background thread of process 0.
 
-Orbax's policies decide alike, but its BestN (0.12.8) keeps what was never measured while there are `best` or fewer.
+Orbax's policies decide the same, but its BestN (0.12.8) keeps steps without metrics while there are `best` or fewer.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Retention:
-    """What is kept; the union of all rules."""
+    """The rules for keeping checkpoints; what any of them keeps is kept."""
 
     last: int
-    """So many of the newest; at least one."""
+    """Number of newest checkpoints to keep; at least one."""
     every_steps: int | None = None
-    """Steps that are multiples of this, for ever."""
+    """Steps that are multiples of this are never deleted."""
     best: int = 0
-    """So many with the best value of `best_metric`."""
+    """Number of checkpoints to keep with the best values of `best_metric`."""
     best_metric: str | None = None
     best_is_highest: bool = False
     """Whether the highest value is the best, not the lowest."""
 
     def surplus(self, steps: Mapping[int, Mapping[str, float]]) -> list[int]:
-        """The committed steps (each with its metrics) that are to go, oldest first."""
+        """Those of the committed steps (each with its metrics) that are to be deleted, oldest first."""
         kept = set(sorted(steps)[-max(self.last, 1) :])
         if self.every_steps:
             kept.update(step for step in steps if step % self.every_steps == 0)
         if self.best and self.best_metric:
             name, sign = self.best_metric, -1 if self.best_is_highest else 1
-            # Of equal ones the newer is better.
+            # Of equal values, that of the newer step is better.
             measured = sorted((sign * metrics[name], -step) for step, metrics in steps.items() if name in metrics)
             kept.update(-step for _, step in measured[: self.best])
         return sorted(steps.keys() - kept)
 
 
 class Deleter:
-    """Deletes in the background, one thing after the other, in the order of asking."""
+    """Deletes checkpoints in the background, one task after the other, in the order of the calls."""
 
     def __init__(self, directory: str, retention: Retention, confirm_claim: Callable[[], None] = lambda: None) -> None:
-        """`confirm_claim` is called before each deletion, and prevents it by an error."""
+        """`confirm_claim` is called before each deletion, and prevents it by raising an error."""
         self._directory = directory
         self._retention = retention
         self._confirm_claim = confirm_claim
@@ -57,20 +57,20 @@ class Deleter:
         threading.Thread(target=self._work, name="delete-checkpoints", daemon=True).start()
 
     def tidy(self) -> None:
-        """Has the checkpoints deleted that are not to be kept."""
+        """Queues the deletion of the checkpoints that no rule keeps."""
         self._tasks.put(self._tidy)
 
     def record_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Has the metrics of a step remembered, here and beside the checkpoints."""
+        """Queues the recording of a step's metrics, in memory and in the checkpoint directory."""
         if self._metrics.get(step) != metrics:
             self._tasks.put(lambda: self._remember(step, dict(metrics)))
 
     def discard(self, step: int) -> None:
-        """Has everything of a step deleted that is no checkpoint."""
+        """Queues the deletion of all files of a step, which is no checkpoint."""
         self._tasks.put(lambda: self._delete([step]))
 
     def wait(self, limit_seconds: float) -> bool:
-        """Waits for what was asked for so far; whether that was done within the limit."""
+        """Waits for the tasks queued so far; returns whether they ended within the limit."""
         done = threading.Event()
         self._tasks.put(done.set)
         return done.wait(limit_seconds)

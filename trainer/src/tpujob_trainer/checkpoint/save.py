@@ -1,11 +1,11 @@
-"""One save on its way to its commit.
+"""One save, from its start to its commit.
 
-- Orbax writes in threads of its own, with barriers that go through the coordination service and never through devices.
-- The result is announced once, to all processes: by process 0 when it saw the marker or when the time is over, or by
-  the first process that failed.
-- A save whose time is over is left to itself: nothing waits for it, and what it does later changes nothing that was
-  announced. It may still become a checkpoint, a true one.
-- Each save has an Orbax checkpointer and barrier names of its own, so that a stuck one cannot hold the next one up.
+- Orbax writes in its own threads, with barriers that go through the coordination service and never through devices.
+- The result is announced once, to all processes: by process 0 when it sees the commit marker or the time limit is over,
+  or by the first process that fails.
+- A save that exceeds its limit is abandoned: nothing waits for it, and what it does later does not change the announced
+  result. It may still become a valid checkpoint.
+- Each save has its own Orbax checkpointer and barrier names, so that a stuck save cannot block the next one.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tpujob_trainer.storage import is_local
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 20.0
-"""How long after the end of the time the others wait for process 0's word."""
+"""How long after the time limit the other processes wait for process 0 to announce the result."""
 LISTEN_SECONDS = 0.5
-"""How often process 0, which has the service, looks at its clock while it waits for an outcome."""
+"""How often process 0, which runs the service, checks its clock while it waits for an outcome."""
 HINT_SECONDS = 2.0
 CLOCK_SECONDS = 1.0
-"""By which Orbax, whose limits are whole seconds, may be early."""
+"""How much too early Orbax may time out: its limits are whole seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Outcome:
     commit: Commit | None = None
     problem: str = ""
     is_refused: bool = False
-    """Whether storage answered that it may not be written to."""
+    """Whether storage refused the write, so that later saves would fail, too."""
     is_broken: bool = False
     """Whether a process could not write its part, so that this can never become a checkpoint."""
 
@@ -70,7 +70,7 @@ class PendingSave:
         begun: float,
         cancellation: Cancellation | None = None,
     ) -> None:
-        """Watches from now on. `name` is new for each save, and the same on all processes."""
+        """Starts to watch the save. `name` is new for each save, and the same on all processes."""
         self.step = step
         self.outcome: Outcome | None = None
         self._seconds: float | None = None
@@ -93,7 +93,7 @@ class PendingSave:
 
     @property
     def is_writing(self) -> bool:
-        """Whether this process may still write to the step: also after the outcome, when storage stalls."""
+        """Whether this process may still be writing the step: if storage stalls, also after the outcome."""
         return self._writer.is_alive()
 
     @property
@@ -102,7 +102,7 @@ class PendingSave:
         return time.monotonic() - self._begun if self._seconds is None else self._seconds
 
     def wait(self, limit_seconds: float) -> bool:
-        """Waits for the outcome, and a moment for the hint that follows a commit; whether there is an outcome."""
+        """Waits for the outcome, and after a commit up to 2 s for `latest.json`; returns whether there is one."""
         if not self._over.wait(limit_seconds):
             return False
         if self.outcome is not None and self.outcome.commit is not None:
@@ -120,7 +120,7 @@ class PendingSave:
                 raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, it is announced to all
             if self._late() > -CLOCK_SECONDS and _is_timeout(error):
-                # Orbax' limit is ours, and it may notice first.
+                # Orbax has the same limit, and may notice first.
                 self._say(Outcome(problem=self._too_late))
                 return
             where = "" if self._runtime.num_processes == 1 else f"process {self._runtime.process_id}: "
@@ -161,7 +161,7 @@ class PendingSave:
         return time.monotonic() - self._begun - self._limit_seconds
 
     def _say(self, outcome: Outcome) -> bool:
-        """Announces a result to all processes, unless there is one already; whether it did."""
+        """Announces a result to all processes, unless there is one already; returns whether it did."""
         talk = self._runtime.coordination
         try:
             if talk.num_processes == 1 and self._said(0) is not None:
@@ -172,7 +172,7 @@ class PendingSave:
         return True
 
     def _heard(self) -> Outcome | None:
-        # The others ask once, and are answered when there is an outcome: thousands ask one service.
+        # The others make one request that waits for an outcome: one service answers thousands.
         limit = LISTEN_SECONDS if self._runtime.is_lead else ANSWER_SECONDS - self._late()
         try:
             return self._said(max(limit, LISTEN_SECONDS))
@@ -189,9 +189,9 @@ class PendingSave:
 
 
 def _is_refused(directory: str, error: Exception) -> bool:
-    """Whether no later save would be taken either: this process may not write, or the bucket is not there.
+    """Whether later saves would be refused, too: this process may not write, or the bucket does not exist.
 
-    A folder of a disk that is gone is made again.
+    A missing folder on a disk does not count: it is created again.
     """
     return storage_errors.is_refused(error) or (not is_local(directory) and storage_errors.is_missing(error))
 
@@ -204,24 +204,24 @@ def begin(
     directory: str, step: int, tree: Any, *, fingerprints: InFlight, metadata: dict[str, Any], name: str,
     limit_seconds: float, runtime: Runtime, confirm_claim: Callable[[], None] = lambda: None,
 ) -> PendingSave:  # fmt: skip
-    """Starts a save: returns as soon as the tree is copied to host memory. All processes call it.
+    """Starts a save, and returns it as soon as the tree is copied to host memory. All processes call it.
 
     Args:
         directory: The checkpoint directory.
-        step: Nothing of it is there.
+        step: Of the state; the directory has no files of it.
         tree: Of arrays; they may be donated afterwards.
         fingerprints: Of the tree.
         metadata: JSON values.
         name: Of this save, never used before; the same on all processes.
         limit_seconds: For everything until the commit.
-        runtime: This process among the others.
+        runtime: Of this process.
         confirm_claim: Called on process 0, in the background, before anything is written and again before the commit;
             the save fails with what it raises.
     """
     begun = time.monotonic()
     _quiet()
     together = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
-    # Without the checks of what is there already: the loop must not wait for storage.
+    # Without Orbax's checks of existing files: the training loop must not wait for storage.
     files = ocp.options.FileOptions(skip_sync_file_validations=True)
     timing = ocp.AsyncOptions(timeout_secs=max(int(limit_seconds), 1))
     each = ocp.CompositeOptions(multiprocessing_options=together, file_options=files, async_options=timing)
@@ -256,12 +256,12 @@ def begin(
 
 
 def _quiet() -> None:
-    """Sets up Orbax: barriers through the coordination service, no chatter."""
+    """Sets up Orbax: barriers through the coordination service, and fewer log messages."""
     flags = absl.flags.FLAGS
     if not flags.is_parsed():
         flags.mark_as_parsed()
     # Its default barriers are device collectives without a limit; this flag is its only switch for that.
     flags["experimental_orbax_use_distributed_barrier"].value = True
-    # Orbax tells forty lines about each save in each process, and fsspec one for each file of a bucket.
+    # Orbax logs forty lines for each save in each process, and fsspec one for each file of a bucket.
     for talkative in ("absl", "fsspec"):
         logging.getLogger(talkative).setLevel(logging.WARNING)

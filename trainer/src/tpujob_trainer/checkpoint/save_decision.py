@@ -11,7 +11,7 @@ class Decision(enum.StrEnum):
 
     START = "start"
     ASK_ALL = "ask all"
-    """Something is in the way, or was: every process says first what it still writes."""
+    """Something is or was in the way: every process first reports what it still writes."""
     POSTPONE = "postpone"
     ALREADY_SAVED = "already saved"
 
@@ -40,7 +40,7 @@ def decide(*, under_way: int | None, is_committed: bool, is_failing: bool, is_ta
         under_way: The step of a save that is not over yet.
         is_committed: Whether the step is a checkpoint.
         is_failing: Whether the last save failed.
-        is_taken: Whether something lies in the place of the step, or did.
+        is_taken: Whether the step has, or had, files in the directory.
     """
     if under_way is not None:
         return SavePlan(Decision.POSTPONE, f"step {under_way} is still being saved")

@@ -1,4 +1,4 @@
-"""Saves that fail: since when, why, and when it is time to end the run."""
+"""Tracks failing saves: since when, why, and when to end the run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tpujob_trainer.checkpoint.save import Outcome
 
 
 class Alarm:
-    """Raised from the first save that fails to the next commit."""
+    """An alarm that is on from the first failed save to the next commit."""
 
     def __init__(self, directory: str, *, limit_seconds: float, clock: Callable[[], float] = time.time) -> None:
-        """Nothing has failed.
+        """The alarm is off.
 
         Args:
             directory: Named in the error.
@@ -21,45 +21,45 @@ class Alarm:
             clock: Unix seconds.
         """
         self.since: float | None = None
-        """Since when saves fail, in Unix seconds; None while the last one was committed."""
+        """When saves began to fail, in Unix seconds; None: the last one was committed."""
         self._directory = directory
         self._limit_seconds = limit_seconds
         self._clock = clock
         self._safe_at: float | None = None
-        """When nothing could have been lost: at the last commit, or before this attempt's first save."""
+        """The last time at which nothing could be lost: the last commit, or the start of this attempt's first save."""
         self._why = Outcome()
         self._is_repeated = False
 
     @property
     def problem(self) -> str:
-        """What the last failure was; empty while there is none."""
+        """Why the last save failed; empty while the alarm is off."""
         return "" if self.since is None else self._why.problem
 
     def begun(self) -> None:
-        """A save was started."""
+        """Records that a save was started."""
         if self._safe_at is None:
             self._safe_at = self._clock()
 
     def committed(self) -> None:
-        """The alarm is over."""
+        """Records a commit, which ends the alarm."""
         self.since, self._safe_at, self._is_repeated = None, self._clock(), False
 
     def failed(self, why: Outcome, *, elapsed_seconds: float) -> None:
-        """A save that had taken so long came to nothing."""
+        """Records a failed save, and how long it took."""
         self._is_repeated = self.since is not None
         if self.since is None:
             self.since = self._clock() - elapsed_seconds
         self._why = why
 
     def check(self, committed_step: int | None, *, is_repeated: bool = False) -> None:
-        """Returns while the run may go on.
+        """Returns if the run may continue.
 
-        A save that fails is tried again once, however long ago the last commit was, unless the limit is 0: a run that
-        saves seldom is not ended by one answer of 503.
+        A failed save is retried once, however old the last commit is, unless the limit is 0: one 503 response does not
+        end a run that saves seldom.
 
         Args:
             committed_step: The newest checkpoint.
-            is_repeated: Whether it was tried again already, also where no save could start.
+            is_repeated: Whether the save was already retried, even if no retry could start.
 
         Raises:
             NotFoundError: saves have failed for too long, and storage refuses them.

@@ -1,4 +1,4 @@
-"""What decides how the checkpoints of a run are kept."""
+"""Settings for the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpujob_trainer.checkpoint.retention import Retention
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The same on all processes of a run."""
+    """Settings, the same on all processes of a run."""
 
     retention: Retention
     """Which checkpoints stay."""
@@ -22,4 +22,4 @@ class Settings:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """JSON values kept with every checkpoint (configuration, versions)."""
     replica_axis: str | None = None
-    """The axis of the mesh whose parts hold the same arrays: one of them reads for all. None: every process reads."""
+    """The mesh axis along which arrays are replicated: one slice reads for all. None: every process reads."""

@@ -1,1 +1,1 @@
-"""The `trainer` block: its schema, what follows from it, and the JSON schema that the operator checks it by."""
+"""The `trainer` block: its schema, its resolution, and the JSON schema that the operator checks it with."""

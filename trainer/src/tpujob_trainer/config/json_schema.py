@@ -1,9 +1,9 @@
-"""The `trainer` block as a JSON schema, for those who check it without importing the trainer.
+"""The `trainer` block as a JSON schema, for programs that check it without importing the trainer.
 
-`python -m tpujob_trainer.config.json_schema` writes it into the operator; `--check` compares it with what is there.
+`python -m tpujob_trainer.config.json_schema` writes it to `TARGET`; `--check` compares it with the file there.
 
-Only words that Kubernetes' structural schemas know are used. There are no defaults in it: the API server would write
-them into resources, and a default of today would become a person's choice of tomorrow. They are in the descriptions.
+It uses only keywords of Kubernetes' structural schemas. It has no defaults: the API server would write them into
+resources, and after a change, an old default would look like the user's choice. They are in the descriptions.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def schema(kind: type = TrainerConfig) -> dict[str, Any]:
 def document() -> str:
     """The text of trainer_schema.json."""
     whole = schema() | {"x-tpujob-presets": _presets(), "x-tpujob-rules": []}
-    # A rule on a line.
+    # One rule per line.
     rows = ",\n".join(f"    {json.dumps(row, ensure_ascii=False)}" for row in as_rows(RULES))
     text = json.dumps(whole, indent=2, ensure_ascii=False)
     return text.replace('"x-tpujob-rules": []', f'"x-tpujob-rules": [\n{rows}\n  ]') + "\n"
 
 
 def _presets() -> dict[str, dict[str, int]]:
-    """Numbers of the presets that rules between fields need, by the names of the fields they stand for."""
+    """The numbers of the presets that rules between fields need, by the names of the fields that they replace."""
     return {
         name: {
             "heads": preset.heads,
@@ -75,7 +75,7 @@ def _presets() -> dict[str, dict[str, int]]:
 
 
 def field_docstrings(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass and of those it is derived from, on one line.
+    """The docstring under each field of a dataclass and of its base classes, on one line.
 
     Raises:
         ValueError: a field has none.

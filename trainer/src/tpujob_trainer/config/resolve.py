@@ -41,7 +41,7 @@ DEFAULT_LEARNING_RATE = 3e-4
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedConfig:
-    """The whole run in numbers; nothing is left to be derived."""
+    """All values of a run; nothing is left to be derived."""
 
     model: ModelShape
     mesh: MeshShape
@@ -69,7 +69,7 @@ class ResolvedConfig:
     watchdog: WatchdogConfig
     lora: LoraConfig | None = None
     loss: str | None = None
-    """`module:name` of the user's own."""
+    """`module:name` of the user's loss."""
     weights_from: str | None = None
     """Folder of the Hugging Face model that training starts from."""
     custom_weights_from: str | None = None
@@ -81,7 +81,7 @@ class ResolvedConfig:
         return self.batch_size * self.sequence_length
 
     def as_json(self) -> str:
-        """The run as one line of JSON, in the field's spelling; without secrets, since logs and checkpoints keep it."""
+        """The run as one line of JSON, with the block's keys; without secrets, because logs and checkpoints keep it."""
         return json.dumps(redacted_values(_camel(dataclasses.asdict(self))), sort_keys=True)
 
 
@@ -94,18 +94,18 @@ def resolve(
     slices: int = 1,
     chip: Chip | None = None,
 ) -> ResolvedConfig:
-    """The run in numbers.
+    """The configuration of a run with all values resolved.
 
     Args:
-        config: what was written.
+        config: the `trainer` block.
         num_devices: devices of all processes.
         vocabulary: number of ids that the tokenizer produces.
-        platform: jax's word for the devices: cpu, gpu, tpu.
-        slices: over which the devices lie.
-        chip: of each device; None: not known, or no TPU.
+        platform: JAX's name for the devices' platform: cpu, gpu, tpu.
+        slices: number of slices with these devices.
+        chip: of each device; None: unknown, or no TPU.
 
     Raises:
-        ConfigurationError: no mesh is possible, rows do not divide, or two fields contradict each other.
+        ConfigurationError: no mesh is possible, the rows cannot be divided, or two fields contradict each other.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
     model = _resolve_model(config.model, vocabulary, platform)
@@ -157,8 +157,8 @@ def _resolve_lora(config: TrainerConfig, model: ModelShape) -> LoraConfig | None
         )
     of_mlp = [name for name in config.lora.targets if name in OF_MLP]
     if of_mlp and (model.swiglu_alpha is not None or model.shared_mlp_dim is not None):
-        # gpt-oss has gate and up in one matrix; for Qwen 2's mixture, PEFT 0.21 reads adapters of experts beside
-        # transformers 4 alone, and leaves them out beside 5 without a word.
+        # gpt-oss has gate and up in one matrix; for Qwen 2's mixture, PEFT 0.21 reads adapters of experts only with
+        # transformers 4, and silently ignores them with 5.
         raise ConfigurationError(
             f"{BLOCK}.lora.targets: {', '.join(of_mlp)}: the experts of {model.family} have no adapters; name some of "
             "query, key, value and out"
@@ -178,7 +178,7 @@ def _resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> Model
     try:
         if config.custom is None:
             return config.resolve(vocabulary=vocabulary, platform=platform)
-        # Imports JAX, for which other callers should not wait.
+        # Imports JAX, which is slow; other callers do not need it.
         from tpujob_trainer.model.custom_model import custom_shape
 
         return custom_shape(config, vocabulary=vocabulary, platform=platform)

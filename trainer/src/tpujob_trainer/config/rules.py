@@ -1,4 +1,4 @@
-"""Rules between the fields of the `trainer` block, which all who read the block evaluate."""
+"""Rules between the fields of the `trainer` block, which every reader of the block evaluates."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tpujob_trainer.parsing.from_mapping import camel_case
 from tpujob_trainer.parsing.references import NOT_ONE, PATTERN
 
 EVALUATION_LOSS = "evaluation_loss"
-"""The number that every evaluation has, as checkpoints keep it."""
+"""The metric that every evaluation has, by its name in checkpoints."""
 CORPUS_TASKS = ("extract", "score", "embed", "generate")
-"""Tasks of independent workers, each with a block of its name."""
+"""Tasks of independent workers, each with a block of the same name."""
 TASKS = (TASK, "probe", *CORPUS_TASKS)
 _TRAINS = of_tasks(TASK)
 _READS_ONCE = of_tasks(*CORPUS_TASKS)
 SOURCES = ("data", "evaluation.data", "data.mixture[]")
-"""Blocks that say where rows come from."""
+"""Blocks that define the source of rows."""
 
 
 def _of_training(field: str) -> Rule:
@@ -53,7 +53,7 @@ def _of_task(task: str) -> Rule:
 
 
 def _sources() -> Iterator[Rule]:
-    """Which rows are read, and which of their columns."""
+    """Rules about the source of rows, and about their columns."""
     for at in ("data", "evaluation.data"):
         yield rule(
             "",
@@ -109,7 +109,7 @@ def _sources() -> Iterator[Rule]:
 
 
 def _conversations() -> Iterator[Rule]:
-    """What goes with conversations alone."""
+    """Rules about fields that only conversations have."""
     for at in SOURCES:
         yield rule(
             "toolsColumn",
@@ -129,7 +129,7 @@ def _conversations() -> Iterator[Rule]:
 
 
 def _heads() -> Iterator[Rule]:
-    """Heads against key-value heads and width; a preset says what the block leaves out."""
+    """Rules between heads, key-value heads and width; a preset has the values that the block leaves out."""
     kv_message = "does not divide heads; change one of them"
     width_message = "does not divide embedDim; change one, or give headDim"
     yield rule("model.kvHeads", kv_message, indivisible("model.heads", "model.kvHeads"), shows=True)
@@ -168,14 +168,14 @@ def _heads() -> Iterator[Rule]:
 
 
 def _model() -> Iterator[Rule]:
-    """What goes together in a model."""
+    """Rules between the fields of a model."""
     keys = {camel_case(field.name): field.name for field in dataclasses.fields(ModelConfig)}
     for whole, why, beside in (
         ("from", "whose config.json says it", FIELDS_BESIDE_FROM),
         ("custom", "whose module says it by its arguments", FIELDS_BESIDE_CUSTOM),
     ):
         for key, name in keys.items():
-            # `custom` beside `from` is refused once.
+            # `custom` with `from` is refused only once.
             if name not in beside and (whole, key) != ("custom", "from"):
                 unless = absent("from") if whole == "custom" else ()
                 yield rule(key, f"excludes {whole}, {why}; leave it out", given(whole), there(key), unless, at="model")
@@ -365,4 +365,4 @@ RULES = (
     *_conversations(),
     *_heads(),
 )
-"""Of those that a block breaks, the trainer names the first."""
+"""Of the rules that a block breaks, the trainer reports the first."""

@@ -1,6 +1,6 @@
-"""The `trainer` block: what it may say, field by field.
+"""The fields of the `trainer` block.
 
-A preset, data, and tokens or steps are a full run; the rest has defaults or follows (`resolve`).
+A preset, data, and tokens or steps define a full run; the rest has defaults or is derived (`resolve`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpujob_trainer.parsing.from_mapping import Range, parse
 from tpujob_trainer.parsing.references import require_reference
 
 BLOCK = "spec.trainer"
-"""Where the block stands in the resource; every message about it begins so."""
+"""The path of the block in the resource; every message about it begins with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricConfig:
-    """A number of your own about the evaluation's tokens."""
+    """A user-defined metric of the evaluation's tokens."""
 
     name: str
     """module:name of a function from logits [tokens, vocabulary] in float32 and targets [tokens] to a number for each
@@ -137,7 +137,7 @@ class MetricConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """The loss on text that is not learned from."""
+    """The evaluation of the loss on text that is not trained on."""
 
     every_steps: Annotated[int, Range(1, 1e9)]
     """Evaluate after every so many steps, and after the last one."""
@@ -162,10 +162,10 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
-    """Text written by the model, into the log, the report and samples.jsonl in the checkpoint directory."""
+    """Text that the model generates for the log, the report and samples.jsonl in the checkpoint directory."""
 
     one_of: ClassVar[tuple[str, ...]] = ("prompt", "prompts")
-    """Keys of which one is given."""
+    """Keys of which one is required."""
     prompt: str | None = None
     """What the text begins with."""
     prompts: tuple[str, ...] | None = None
@@ -195,13 +195,13 @@ class SampleConfig:
 
     @property
     def all_prompts(self) -> tuple[str, ...]:
-        """In the order in which they were written."""
+        """All prompts, in the order of the configuration."""
         return self.prompts or (self.prompt or "",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallbackConfig:
-    """An object of your own that looks at the model in training."""
+    """A user-defined object that observes the model during training."""
 
     name: str
     """module:Name of a class. An object of it is called on all processes with the step, the weights and the metrics
@@ -219,7 +219,8 @@ class CallbackConfig:
 class ExportConfig:
     """The finished model as config.json and safetensors, which transformers and model.from read.
 
-    Of model.custom: safetensors by the paths of its parameters, and model.json with its arguments and the step.
+    For model.custom: safetensors with the paths of its parameters as names, and model.json with its arguments and the
+    step.
     """
 
     directory: str | None = None
@@ -234,7 +235,7 @@ class ExportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NonFiniteConfig:
-    """What becomes of steps whose loss or gradient is not finite. They change no weight in any case."""
+    """The handling of steps whose loss or gradient is not finite. They never change a weight."""
 
     max_skips: Annotated[int, Range(0, 1e9)] = 10
     """Such steps that are allowed within windowSteps. After more of them the run goes back to a checkpoint from before
@@ -247,7 +248,7 @@ class NonFiniteConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WandbConfig:
-    """Weights & Biases. Login and mode are the environment's: WANDB_API_KEY, WANDB_MODE. Needs the package wandb."""
+    """Weights & Biases. Login and mode are in the environment: WANDB_API_KEY, WANDB_MODE. Needs the package wandb."""
 
     project: str
     """Where the run is shown."""
@@ -267,7 +268,7 @@ class TensorboardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackersConfig:
-    """Experiment trackers. Process 0 alone uses them; one that fails never stops the training."""
+    """Experiment trackers. Only process 0 uses them; a failing tracker never stops the training."""
 
     wandb: WandbConfig | None = None
     """Weights & Biases: one run for all attempts. Default: not used."""
@@ -277,7 +278,7 @@ class TrackersConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConfig:
-    """Profiles that every process takes by itself, into profiles in the checkpoint directory."""
+    """Profiles that each process writes by itself, into the folder profiles of the checkpoint directory."""
 
     memory_every_steps: Annotated[int, Range(1, 1e9)]
     """Write what fills the devices' memory after every so many steps, and after the last one; for pprof."""
@@ -287,7 +288,7 @@ class ProfileConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightConfig:
-    """What is checked of the hosts before the first step; takes about a second."""
+    """Checks of the hosts before the first step; they take about a second."""
 
     collectives: bool = True
     """One all-reduce over all devices, its result checked: a host that is wrong is named and ends the run, one that is
@@ -298,7 +299,7 @@ class PreflightConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """What is done with a model and text. For pretraining, one of tokens and steps says how long."""
+    """The task for a model and text. For pretraining, either tokens or steps gives the length of the run."""
 
     task: Literal["pretrain", "extract", "score", "embed", "generate", "probe"] = "pretrain"
     """pretrain; or what independent workers write of each row of the corpus into the checkpoint directory: extract
@@ -396,7 +397,7 @@ def parse_config(block: Mapping[str, Any]) -> TrainerConfig:
     try:
         config = parse(TrainerConfig, block, BLOCK)
     except ConfigurationError as error:
-        # Of fields that contradict each other, all readers of the block give the same sentence.
+        # For fields that contradict each other, all readers of the block report the same sentence.
         if not sentences or error.__cause__ is None:
             raise
         field = str(error).partition(": ")[0]
@@ -425,6 +426,6 @@ def load_config(text: str | None) -> TrainerConfig:
 
 
 def configuration_hash(text: str) -> str:
-    """Sixteen hexadecimal digits that all processes of one run share, whatever the order of keys."""
+    """A hash that all processes of a run share, whatever the order of keys: sixteen hexadecimal digits."""
     canonical = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

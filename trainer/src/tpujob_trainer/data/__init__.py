@@ -1,4 +1,4 @@
-"""Text for training: the same global batches whatever the number of processes, each reading only its share.
+"""Text for training: the same global batches for any number of processes, each of which reads only its share.
 
 tokenizer = load_tokenizer(config)
 manifest = kept_manifest(directory, config, batch_size=B)
@@ -7,7 +7,7 @@ with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) 
     batch = next(loader)
 """
 
-import tpujob_trainer.data.arrow_start  # noqa: F401  # before all that makes values of pyarrow
+import tpujob_trainer.data.arrow_start  # noqa: F401  # before any module that creates pyarrow values
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes

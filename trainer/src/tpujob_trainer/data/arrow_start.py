@@ -1,7 +1,7 @@
-"""pyarrow, configured before its first value not to look for pandas.
+"""Configures pyarrow, before its first value, not to import pandas.
 
-It imports pandas, where that is installed, to know the types of pandas when it meets one: a third of a second at each
-start, for types that are never used here. Who asks pyarrow for a data frame later gets one: it looks for pandas again.
+If pandas is installed, pyarrow imports it to recognize its types: a third of a second at each start, for types that are
+never used here. Code that asks pyarrow for a data frame later gets one: pyarrow looks for pandas again.
 """
 
 import sys
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 class _NoPandas:
-    """As if it were not installed."""
+    """Makes pandas appear as not installed."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: object = None) -> None:
         if fullname == "pandas":

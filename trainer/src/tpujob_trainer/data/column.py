@@ -1,4 +1,4 @@
-"""What of a source is trained on, and what its rows depend on."""
+"""Which columns of a source are trained on, and the settings that its rows depend on."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ SpecialTokens = Literal["refuse", "text", "allow"]
 
 @dataclass(frozen=True)
 class ChatCall:
-    """What a chat template is called with, beside the messages."""
+    """The arguments of a chat template, apart from the messages."""
 
     arguments: str = "{}"
     """Names and values, as JSON."""
     date: str = ""
-    """The day that it writes where it asks for one, YYYY-MM-DD; empty: none."""
+    """The date for a template that asks for today's, YYYY-MM-DD; empty: none."""
 
     @property
     def rule(self) -> str:
-        """Another call, another text."""
+        """A digest of the call, on which the text depends; empty for the default call."""
         return "" if self == ChatCall() else hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
 class Column:
-    """What of a source is trained on: a column, or the columns that a template asks for."""
+    """The part of a source that is trained on: a column, or the columns that a template uses."""
 
     kind: Literal["text", "messages", "tokens", "row"]
     name: str
-    """Of the column; of several, all with commas between them."""
+    """Of the column; of several, all names, separated by commas."""
     field: str
-    """Where it was written, for messages."""
+    """The field of the configuration that names it, for messages."""
     loss_on: LossOn = "all"
-    """What of it is learned."""
+    """Which part of it is learned."""
     special_tokens: SpecialTokens = "refuse"
-    """What becomes of special tokens in texts."""
+    """How special tokens in texts are handled."""
     template: str | None = None
-    """Makes a text of a row."""
+    """Template that makes a text from a row."""
     messages: tuple[tuple[str, str], ...] = ()
-    """Role and template of each message, which make a conversation of a row."""
+    """Role and template of each message, which make a conversation from a row."""
     custom: str | None = None
-    """The user's function that makes a text of a row, or what the next two say."""
+    """The user's function that makes a text from a row, or what the next two fields state."""
     makes_messages: bool = False
-    """A conversation, whose text the tokenizer's chat template writes."""
+    """Whether a row becomes a conversation, whose text the tokenizer's chat template writes."""
     makes_tokens: bool = False
-    """Token ids."""
+    """Whether a row becomes token ids."""
     conversation: tuple[str, str] | None = None
-    """Of several columns, the one that holds a conversation, and the one that holds the tools of it."""
+    """Of several columns, the one with the conversation, and the one with its tools."""
     chat: ChatCall = ChatCall()
     is_prompt: bool = False
-    """A conversation is written up to where its last answer begins."""
+    """Whether a conversation is written only up to the start of its last answer."""
     max_rows: int | None = None
-    """The first rows, beyond which nothing is read; None: all."""
+    """How many rows are read, from the first on; None: all."""
     max_unpacked_bytes: int = 4096 * MEBIBYTE
-    """That a compressed file may become."""
+    """The largest size of a compressed file after decompression."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Column:
 
     @property
     def rules(self) -> dict[str, str]:
-        """What else the rows, their tokens and their loss depend on, by key; only what is not `plain_rule`."""
+        """Further settings that rows, tokens and loss depend on, by key; those equal to `plain_rule` are left out."""
         written = json.dumps([self.template, self.messages])
         rules = {
             "lossOn": self.loss_on,
@@ -90,5 +90,5 @@ class Column:
 
 
 def plain_rule(key: str, kind: str) -> str:
-    """What holds where `Column.rules` says nothing."""
+    """The value of a setting that `Column.rules` omits."""
     return {"lossOn": "all", "specialTokens": "allow" if kind == "messages" else "refuse"}.get(key, "")

@@ -1,4 +1,4 @@
-"""What the `data` block of a trainer configuration says."""
+"""The `data` block of a trainer configuration."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FIELD = "spec.trainer.data"
 FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"]
 
 SPECIAL_NAMES = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
-"""What templates get from the tokenizer; all other names are columns."""
+"""Names that templates get from the tokenizer; all other names are columns."""
 OF_CHAT = SPECIAL_NAMES | {"messages", "tools", "documents", "add_generation_prompt"}
-"""What the trainer gives to chat templates."""
+"""Names that the trainer passes to chat templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class SourceConfig:
     """Where rows come from, and which of their columns is trained on. One of path and dataset."""
 
     one_of: ClassVar[tuple[str, ...]] = ("path", "dataset")
-    """Keys of which one is given."""
+    """Keys of which exactly one is given."""
 
     path: str | None = None
     """A file, a folder (all its levels) or a pattern; local or a URL, as in gs://bucket/text/*.parquet. Parquet, jsonl
@@ -110,11 +110,11 @@ class SourceConfig:
 
     @property
     def query(self) -> str:
-        """The query of the address, which may be a signature; empty where there is none."""
+        """The query of the address, which may be a signature; empty if there is none."""
         return storage_address.without_query(self.path)[1] if self.path else ""
 
     def column(self, field: str = FIELD) -> Column:
-        """What is read; `field` is where this source stands in the configuration."""
+        """The column that is read; `field` is the place of this source in the configuration."""
         arguments = json.dumps(dict(self.chat_template_arguments or {}), sort_keys=True)
         return dataclasses.replace(
             self._column(field),
@@ -256,7 +256,7 @@ class DataConfig(SourceConfig):
     """Which text is trained on, and how it becomes tokens. One of path, dataset and mixture."""
 
     one_of: ClassVar[tuple[str, ...]] = ("path", "dataset", "mixture")
-    """Keys of which one is given."""
+    """Keys of which exactly one is given."""
     mixture: tuple[MixturePart, ...] | None = None
     """Several sources with weights. Each row of a batch comes from one of them, and each has epochs of its own."""
     epochs: Annotated[int, Range(1, 1000000)] | None = None
@@ -291,7 +291,7 @@ class DataConfig(SourceConfig):
             raise ValueError("epochs: not for a mixture, whose sources have epochs of their own; use steps or tokens")
 
     def sources(self) -> tuple[tuple[str, SourceConfig], ...]:
-        """Each source with where it stands in the configuration."""
+        """Each source, with its place in the configuration."""
         if self.mixture:
             return tuple((f"{FIELD}.mixture[{number}]", part) for number, part in enumerate(self.mixture))
         return ((FIELD, self),)

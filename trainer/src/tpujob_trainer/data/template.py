@@ -1,10 +1,10 @@
-"""Jinja templates that write texts, in a sandbox, and say which characters are learned.
+"""Jinja templates that render texts in a sandbox, and mark which characters are learned.
 
-The same surroundings as in Hugging Face transformers (utils/chat_template_utils.py): a sandbox in which a template can
-change nothing and call nothing but what is given here. `strftime_now` is not given: a text must not depend on the day.
+The same environment as in Hugging Face transformers (utils/chat_template_utils.py): a sandbox in which a template can
+change nothing, and call only what is provided here. `strftime_now` is not provided: a text must not depend on the date.
 
-What stands between `{% generation %}` and `{% endgeneration %}` is what the model learns to write. It is put between
-two marks while the template runs, and the marks are taken out of the text: filters and macros may move it.
+The model learns to write the text between `{% generation %}` and `{% endgeneration %}`. Because filters and macros may
+move this text, the template puts it between two marks, which are then removed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
-_SECRET = secrets.token_hex(8)  # no text can hold it, and it is in no text that is handed out
+_SECRET = secrets.token_hex(8)  # not in any input text, and removed from every text that is returned
 _BEGIN, _END = f"\x02{_SECRET}(", f"\x02{_SECRET})"
 _MARKS = re.compile(f"({re.escape(_BEGIN)}|{re.escape(_END)})")
 
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError)
-"""What a template may raise for values that it was not written for."""
+"""Errors that a template may raise for values that it was not written for."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A text, and what of it is learned."""
+    """A text, and which part of it is learned."""
 
     text: str
     learned: tuple[tuple[int, int], ...]
@@ -53,7 +53,7 @@ class Template:
     """
 
     def __init__(self, source: str, *, strict: bool = False) -> None:
-        """Compile it; a `strict` one raises for names that are not there, another one writes nothing for them."""
+        """Compiles the template; a `strict` one raises for undefined names, another one writes nothing for them."""
         undefined = jinja2.StrictUndefined if strict else jinja2.Undefined
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True,
@@ -70,15 +70,15 @@ class Template:
         except RecursionError:
             raise jinja2.TemplateSyntaxError("brackets are nested too deeply", 1) from None
         self.names = frozenset(jinja2.meta.find_undeclared_variables(tree)) - set(environment.globals)
-        """The names that it asks for."""
+        """The names of the values that it uses."""
         self.marks_learned = any(True for _ in tree.find_all(jinja2.nodes.CallBlock)) and "generation" in source
-        """Whether it says what is learned."""
+        """Whether it marks what is learned."""
 
     def __call__(self, **values: Any) -> Rendered:
         """The text for these values.
 
         Raises:
-            RENDER_ERRORS: it refuses them, or they lack what it asks for.
+            RENDER_ERRORS: it refuses them, or a value that it needs is missing.
         """
         return _without_marks(self._template.render(**values))
 
@@ -117,7 +117,7 @@ def _without_marks(text: str) -> Rendered:
 
 
 def without_nothing(value: Any) -> Any:
-    """A value without the keys that are null: Arrow gives each struct all keys that any of them has."""
+    """A value without the keys that are null: Arrow gives each struct the keys of all structs."""
     if isinstance(value, Mapping):
         return {key: without_nothing(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -132,12 +132,12 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As the filter of transformers: without the escapes that Jinja's own writes for HTML."""
+    """The filter of transformers: JSON without the HTML escapes of Jinja's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 class RefusedByTemplate(jinja2.TemplateError):
-    """The template itself says why: it called `raise_exception`."""
+    """The template itself refused the values: it called `raise_exception`."""
 
 
 def _refuse(message: str) -> None:

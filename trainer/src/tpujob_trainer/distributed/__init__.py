@@ -1,1 +1,1 @@
-"""How processes find, know and lose each other."""
+"""How processes find each other, exchange values and notice losses."""

@@ -1,4 +1,4 @@
-"""What the hosts of a run found out about themselves before the first step, and which is slow or wrong. Pure."""
+"""Finds slow or faulty hosts from what the hosts of a run measured before the first step. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ LEAST_DISK_BYTES = GIB
 MOST_SKEW_SECONDS = 5.0
 """Clocks of hosts may differ by this; beyond it, timestamps of logs and leases mislead."""
 SLOW_SECONDS, SLOW_RATIO = 1.0, 4.0
-"""A host is slow when it needs this much longer than the median host, and so many times as long."""
+"""A host is slow if it takes this much longer than the median host, and this many times as long."""
 MOST_NAMED = 8
 MOST_WARNINGS = 20
 
 Name = Callable[[int], str]
-"""A process as people look for it."""
+"""Returns the name of a process for messages."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """Of one process; JSON values."""
+    """The facts of one process; JSON values."""
 
     ready_seconds: float
-    """From the barrier that all left together until its devices held their numbers."""
+    """From the barrier that all processes left together until its devices had their numbers."""
     clock: float
     """Its wall clock at that barrier, in Unix seconds."""
     memory_bytes: int
@@ -36,7 +36,7 @@ class HostFacts:
 
 
 def warnings(facts: Sequence[Mapping[str, Any]], name: Name) -> list[str]:
-    """One line for everything that is odd, the host named; processes in order. At most twenty, and their number."""
+    """One line for each anomaly of a host, with its name; at most twenty, and a line with the number of the others."""
     hosts = [HostFacts(**each) for each in facts]
     found = [*_slow(hosts, name), *_skewed(hosts, name), *_short(hosts, name)]
     more = len(found) - MOST_WARNINGS
@@ -70,12 +70,12 @@ def _short(hosts: Sequence[HostFacts], name: Name) -> Iterator[str]:
 
 
 def wrong_hosts(results: Sequence[Sequence[int]], owners: Sequence[int], name: Name) -> str | None:
-    """Who made an all-reduce wrong, in words; None when every process has the right result.
+    """Which hosts made an all-reduce wrong, as text; None: every process has the right result.
 
     Args:
         results: For each process, the numbers of the devices whose contribution it found wrong in its own result.
         owners: For each device, the process that it belongs to.
-        name: A process as people look for it.
+        name: Returns the name of a process for messages.
     """
     found = [frozenset(result) for result in results]
     everywhere = frozenset.intersection(*found)

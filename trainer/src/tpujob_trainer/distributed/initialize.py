@@ -20,23 +20,23 @@ from tpujob_trainer.distributed.peers import Membership, Peers
 logger = logging.getLogger(__name__)
 
 JAX_HEARTBEATS = 3
-"""Our own heartbeats after which JAX's ends a process: it aborts without naming anybody, so it comes last."""
+"""Our heartbeat limits after which JAX's ends a process: it aborts without naming a process, so it comes last."""
 JAX_LEAST_HEARTBEAT_SECONDS = 100
 """JAX's default."""
 INITIALIZATION_SECONDS = 120
-"""Limit of JAX's own start, once everybody is there."""
+"""Limit of JAX's own start, once all processes are there."""
 SHUTDOWN_SECONDS = 20
 """How long an ending process waits for the others to end as well."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
-    """This process among the others of its run."""
+    """This process and its connection to the others of its run."""
 
     process_id: int
     num_processes: int
     attempt_id: str
-    """As `Report.attempt`: the same in all processes, never the same twice."""
+    """As in `Report.attempt`: the same in all processes, and never used before."""
     host: str
     coordination: kv_store.Coordination
 
@@ -46,7 +46,7 @@ class Runtime:
         return self.process_id == 0
 
     def close(self) -> None:
-        """Leaves together with the others: for a run that ends in order. Waits for them up to 20 s."""
+        """Shuts JAX down together with the others, in a run that ends in order. Waits for them up to 20 s."""
         if jax.distributed.is_initialized():
             jax.distributed.shutdown()
 
@@ -58,24 +58,24 @@ def start(
     configuration_hash: str,
     on_met: Callable[[Peers], None] = lambda peers: None,
 ) -> Runtime:
-    """The running JAX runtime of this process.
+    """Starts JAX in this process; returns its runtime.
 
     Args:
-        process: What the environment says, from `tpujob_contract.read_environment`.
+        process: From `tpujob_contract.read_environment`.
         heartbeat_seconds: Silence after which a process counts as dead and the others end.
         configuration_hash: Compared between the processes.
-        on_met: Called before JAX starts, with the lines to the other processes.
+        on_met: Called before JAX starts, with the connection to the other processes.
 
     Raises:
-        PeersMissingError: not all came within the contract's `startup_seconds`; twenty missing ones are named.
-        ConfigurationError: the processes do not run the same thing.
+        PeersMissingError: not all arrived within the contract's `startup_seconds`; twenty missing ones are named.
+        ConfigurationError: the processes do not run the same program.
     """
     host = socket.gethostname()
     if isinstance(process, DistributedProcess) and process.num_processes > 1:
         membership = _met(process, host, heartbeat_seconds, configuration_hash, on_met)
         _start_jax(process, heartbeat_seconds)
         talk = kv_store.of_jax(process.process_id, membership.hosts)
-        # Without a launcher that has one, process 0 makes it up.
+        # Without a launcher that has one, process 0 generates it.
         nonce = membership.nonce or talk.lead_decides(
             "nonce", lambda: secrets.token_hex(4), limit_seconds=INITIALIZATION_SECONDS
         )
@@ -111,7 +111,7 @@ def _met(
     configuration_hash: str,
     on_met: Callable[[Peers], None],
 ) -> Membership:
-    """What all processes go on with, once their launchers have met and all are there."""
+    """The membership, once the launchers have met and all processes are there."""
     if process.process_id == 0:
         try:
             open_files.allow(process.num_processes, each=1)
@@ -138,9 +138,9 @@ def _met(
 def _start_jax(process: DistributedProcess, heartbeat_seconds: int) -> None:
     name, _, port_text = process.coordinator.rpartition(":")
     port = int(port_text)
-    # JAX's handler would swallow SIGTERM; ours hears it in every phase.
+    # JAX's handler would swallow SIGTERM; ours receives it in every phase.
     jax.config.update("jax_enable_preemption_service", False)
-    # Connections within a job never go through a proxy that happens to be configured: no warning either.
+    # Connections within a job never go through a configured proxy, so JAX need not warn about one.
     jax.config.update("jax_check_proxy_envs", False)
     bind = ports.bind_host(name)
     jax.distributed.initialize(

@@ -1,9 +1,9 @@
-"""Key-value store, barriers and broadcast between the processes of a run: no device, and always a time limit.
+"""Key-value store, barriers and broadcast between the processes of a run: no devices, and always a time limit.
 
-Process 0 collects what all say and publishes what follows from it, never the collection: of n values read by n
-processes, ten thousand would make gigabytes. A call of all makes at most three operations for each process.
+Process 0 collects the values of all processes and publishes only the result, never the collection: with ten thousand
+processes, all values read by all would be gigabytes. A collective call makes at most three operations per process.
 
-The one place that touches `jax._src.distributed`, whose client JAX does not export.
+This is the only module that uses `jax._src.distributed`, whose client JAX does not export.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KeyValues(Protocol):
         ...
 
     def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
-        """All that is set below a key."""
+        """All keys below a key, with their values."""
         ...
 
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
@@ -48,27 +48,27 @@ class KeyValues(Protocol):
 
 
 class Coordination:
-    """What one process says to the others, and hears from them. Safe to use from any thread.
+    """The exchange of values between this process and the others. Safe to use from any thread.
 
-    Every name may be used once: the service keeps the first value.
+    Every name can be used only once: the service keeps the first value.
     """
 
     def __init__(self, client: KeyValues | None, *, process_id: int, hosts: Sequence[str]) -> None:
-        """`hosts` as in `peers.Membership`; `client` is None for a process on its own."""
+        """`hosts` as in `peers.Membership`; `client` is None for a single process."""
         self._client = client
         self._own: dict[str, str] = {}
         self._told = threading.Condition()
         self.hosts = tuple(hosts)
-        """The host name of each process; "" where it is not known, which it is on process 0 alone."""
+        """The host name of each process; "": unknown. Only process 0 knows all of them."""
         self.process_id = process_id
         self.num_processes = len(hosts)
 
     def name(self, process_id: int) -> str:
-        """A process as people look for it: "process 3 on host h"."""
+        """The name of a process for messages: "process 3 on host h"."""
         return process_name(process_id, self.hosts[process_id] if 0 <= process_id < len(self.hosts) else "")
 
     def set(self, key: str, value: str) -> None:
-        """Makes a value known to all processes."""
+        """Publishes a value to all processes."""
         if self._client is None:
             with self._told:
                 self._own[key] = value
@@ -78,7 +78,7 @@ class Coordination:
             self._client.key_value_set(PREFIX + key, value)
 
     def get(self, key: str, *, limit_seconds: float) -> str:
-        """The value of a key, waiting for it.
+        """Waits for the value of a key, and returns it.
 
         Raises:
             CoordinationError: it was not set within the limit.
@@ -91,7 +91,7 @@ class Coordination:
             return self._client.blocking_key_value_get(PREFIX + key, _milliseconds(limit_seconds))
 
     def look_for(self, key: str, *, limit_seconds: float) -> str | None:
-        """The value of a key, waiting for it; None when it was not set within the limit.
+        """Waits for the value of a key, and returns it; None: it was not set within the limit.
 
         Raises:
             CoordinationError: the service is gone.
@@ -108,10 +108,10 @@ class Coordination:
             raise
 
     def barrier(self, name: str, *, limit_seconds: float) -> None:
-        """Returns when all processes have come here.
+        """Returns when all processes have reached the barrier.
 
         Raises:
-            CoordinationError: a process did not come within the limit; the message names it.
+            CoordinationError: a process did not arrive within the limit; the message names it.
         """
         if self._client is not None:
             with _named(f"waiting up to {limit_seconds:g} s for all processes at {name}", self.name):
@@ -120,19 +120,19 @@ class Coordination:
     def objections(
         self, name: str, own: Any | None, *, limit_seconds: float, rank: Callable[[Any], Any] = lambda value: 0
     ) -> dict[int, Any]:
-        """Objections of up to twenty processes, by their ids; empty without one, the same on all processes.
+        """The objections of up to twenty processes, by process id, the same on all processes; empty: there are none.
 
-        Who has nothing against it only arrives at a barrier: among thousands of processes nothing is collected, unless
+        A process without an objection only waits at a barrier: with thousands of processes, nothing is collected unless
         something is wrong. Values are JSON.
 
         Args:
             name: of the question.
-            own: what this process has against it; None: nothing.
-            limit_seconds: for all to arrive.
-            rank: of an objection; the least ones are kept, and of equal ones those of the first processes.
+            own: the objection of this process; None: it has none.
+            limit_seconds: for all processes to arrive.
+            rank: the sort key of an objection; the least are kept, and of equal ones those of the first processes.
 
         Raises:
-            CoordinationError: a process did not come within the limit; the message names it.
+            CoordinationError: a process did not arrive within the limit; the message names it.
         """
 
         def first(said: dict[int, Any]) -> dict[int, Any]:
@@ -146,19 +146,19 @@ class Coordination:
     def lead_decides_on(
         self, name: str, own: Any | None, decide: Callable[[dict[int, Any]], Any], *, limit_seconds: float
     ) -> Any:
-        """What `decide` returns on process 0 for what the processes say, on every process.
+        """The result, on every process, of `decide`, which process 0 calls with the values of all processes.
 
-        Who has nothing to say (None) only arrives at a barrier. Values are JSON.
+        A process without a value (None) only waits at a barrier. Values are JSON.
 
         Args:
             name: of the question.
-            own: what this process says; None: nothing.
-            decide: given the values, by the ids of the processes. What it returns is read by all: keep it small.
-            limit_seconds: for all to arrive.
+            own: the value of this process; None: it has none.
+            decide: takes the values, by process id. All processes read its result: keep it small.
+            limit_seconds: for all processes to arrive.
 
         Raises:
-            CoordinationError: a process did not come within the limit; the message names it.
-            TrainerError: what `decide` raised on process 0, alike on all processes.
+            CoordinationError: a process did not arrive within the limit; the message names it.
+            TrainerError: raised by `decide` on process 0; the same on all processes.
         """
         if self._client is None:
             return decide({} if own is None else {0: json.loads(json.dumps(own))})
@@ -174,10 +174,10 @@ class Coordination:
         return {int(key.rpartition("/")[2]): json.loads(value) for key, value in pairs}
 
     def lead_decides(self, name: str, decide: Callable[[], Any], *, limit_seconds: float) -> Any:
-        """What `decide` returns on process 0, on every process; it runs nowhere else. The result is JSON.
+        """The result, on every process, of `decide`, which runs only on process 0. The result is JSON.
 
         Raises:
-            TrainerError: what `decide` raised on process 0, alike on all processes.
+            TrainerError: raised by `decide` on process 0; the same on all processes.
         """
         if self.process_id == 0:
             try:
@@ -197,12 +197,12 @@ class Coordination:
 
 
 def alone() -> Coordination:
-    """For one process on its own."""
+    """The coordination of a single process."""
     return Coordination(None, process_id=0, hosts=[socket.gethostname()])
 
 
 def of_jax(process_id: int, hosts: Sequence[str]) -> Coordination:
-    """Through the client of `jax.distributed.initialize`, which must have run."""
+    """The coordination through the client of `jax.distributed.initialize`, which must have run."""
     from jax._src import distributed
 
     client = distributed.global_state.client
@@ -216,7 +216,7 @@ def _milliseconds(seconds: float) -> int:
 
 @contextlib.contextmanager
 def _named(doing: str, name: Callable[[int], str] = "process {}".format) -> Iterator[None]:
-    """Turns what the service raises into our error, with what was being done."""
+    """Turns errors of the service into `CoordinationError`, with what was being done."""
     try:
         yield
     except RuntimeError as error:  # JaxRuntimeError; a plain one in older versions
@@ -227,6 +227,6 @@ def _named(doing: str, name: Callable[[int], str] = "process {}".format) -> Iter
 
 
 def _absent(text: str) -> list[int]:
-    """The processes that JAX's error says did not reach a barrier, one a line; it names some of them."""
+    """The processes that did not reach a barrier, from JAX's error, which has some of them, one per line."""
     _, _, names = text.partition("timed out task names:\n")
     return [int(line) for line in itertools.takewhile(str.isdigit, names.splitlines())]

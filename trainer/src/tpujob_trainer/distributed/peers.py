@@ -1,9 +1,9 @@
-"""The other processes of the run, as this one's launcher tells of them.
+"""The other processes of the run, as this one's launcher reports them.
 
-- The launchers of all processes meet, and hear of every end: a frozen interpreter freezes nothing of theirs.
-- Over one local socket this process says that it is there, how far it has come, and why it ends; it hears that all have
-  met, and which process was the first to fail. `tpujob_launcher.peers.program` has the other end.
-- What cannot be read is left alone, for a launcher may be of another release.
+- The launchers of all processes meet, and learn of every end: a frozen interpreter does not block them.
+- Over one local socket, this process reports its start, its progress and why it ends; it learns that all have met, and
+  which process failed first. `tpujob_launcher.peers.program` has the other end.
+- Messages that cannot be parsed are ignored, because a launcher may be of another release.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tpujob_trainer import errors
 
 VERSION = 1
 BEATS = 5
-"""Signs of life within one heartbeat limit."""
+"""Number of heartbeats within one heartbeat limit."""
 ANSWER_SECONDS = 1.5
-"""For the launchers to say who was first."""
+"""Time for the launchers to report which process failed first."""
 READ_BYTES = 1 << 16
 
 
@@ -35,19 +35,19 @@ class End:
     """Why the run ends."""
 
     process: int
-    """The first to fail; of a stall, the first to notice it."""
+    """The first to fail; for a stall, the first to notice it."""
     code: int
-    """With which this process ends because of it."""
+    """The exit code with which this process ends because of it."""
     message: str
-    """Which it leaves."""
+    """The message that this process leaves."""
     kind: Literal["failed", "lost", "stalled"] = "failed"
 
     @classmethod
     def parse(cls, values: Any) -> Self:
-        """From the launcher.
+        """The end in a launcher's message.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not one.
         """
         try:
             found = cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
@@ -60,7 +60,7 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """What everybody goes on with."""
+    """What all processes have in common once they have met."""
 
     nonce: str
     """Eight hexadecimal digits, new each time."""
@@ -88,12 +88,12 @@ class _Lines:
         self._lock = threading.Lock()
 
     def say(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Says something; what a launcher does not hear, it does not miss: it is gone, and this process with it."""
+        """Sends a message. Errors are ignored: if the launcher is gone, this process ends with it."""
         with self._lock, contextlib.suppress(OSError):
             self._sock.sendall(json.dumps({kind: values}).encode() + b"\n")
 
     def read(self, seconds: float | None) -> list[tuple[str, Mapping[str, Any]]] | None:
-        """What comes within this time, None: however long it takes. None once the launcher has closed."""
+        """The messages that arrive within this time (None: no limit); None: the launcher has closed the connection."""
         if not select.select([self._sock], [], [], seconds)[0]:
             return []
         try:
@@ -131,16 +131,16 @@ class Peers:
 
         Args:
             process_id: Of this process.
-            hosts: The host name of each process; "" where it is not known, which it need not be but on process 0.
-            lines: To this process's launcher.
+            hosts: The host name of each process; "": unknown. Only process 0 needs all of them.
+            lines: The connection to this process's launcher.
             heartbeat_seconds: Silence after which a process counts as lost.
-            heard: What the launcher has said since all met.
+            heard: The launcher's messages since all processes met.
         """
         self.process_id = process_id
         self._heard = heard
         self.heartbeat_seconds = heartbeat_seconds
         self.asked: str | None = None
-        """Who was asked to stop first, as in "SIGTERM at process 1 on host h"; None: no process, as far as is known."""
+        """The first request to stop, as in "SIGTERM at process 1 on host h"; None: none is known."""
         self._hosts = list(hosts)
         self._lines = lines
         self._end: End | None = None
@@ -155,7 +155,7 @@ class Peers:
         return self.process_id == 0
 
     def name(self, process_id: int) -> str:
-        """A process as people look for it: "process 3 on host h"."""
+        """The name of a process for messages: "process 3 on host h"."""
         return process_name(process_id, self._hosts[process_id] if 0 <= process_id < len(self._hosts) else "")
 
     def start(
@@ -168,35 +168,35 @@ class Peers:
 
         Args:
             on_failure: Called once, in a thread, when the run is over for a reason that is not this process's own.
-            progress_state: How far this process has come.
+            progress_state: Returns the progress of this process.
         """
         self._on_failure, self._progress_state = on_failure, progress_state
         threading.Thread(target=self._run, name="peers", daemon=True).start()
 
     def fail(self, end: End) -> End:
-        """Tells all why this process ends; the end that was first, which may be another's."""
+        """Reports why this process ends; returns the end that came first, which may be another process's."""
         self._lines.say("failed", {"code": end.code, "message": end.message, "kind": end.kind})
         self._decided.wait(ANSWER_SECONDS)
         return self._end or end
 
     def wait(self, limit_seconds: float) -> End | None:
-        """Why the run is over, waiting for it to be known."""
+        """Waits until it is known why the run is over; returns that. None: it is not known within the limit."""
         self._decided.wait(limit_seconds)
         return self._end
 
     def stragglers(self) -> str | None:
-        """The process behind the others, and where, while none makes progress; None while all do, or none stands out.
+        """The process behind the others, and where, while none makes progress; None: all do, or none stands out.
 
-        Known to process 0 alone.
+        Only process 0 knows it.
         """
         return self._straggler or None
 
     def announce_stop(self, why: str) -> None:
-        """Announces that this process is asked to stop. For the others' logs; the step carries the request itself."""
+        """Announces that this process is asked to stop, for the others' logs; the step carries the request itself."""
         self._lines.say("asked", {"by": why})
 
     def disconnect(self) -> None:
-        """Says goodbye: from here on silence is no loss."""
+        """Sends a goodbye: from now on, silence does not count as a loss."""
         self._lines.say("bye", {})
 
     def _run(self) -> None:
@@ -225,7 +225,7 @@ class Peers:
                 self._end = End.parse(values)
                 self._decided.set()
                 if self._end.process != self.process_id or self._end.kind == "lost":
-                    # Not in this thread, which has to hear more.
+                    # Not in this thread, which has to receive more messages.
                     threading.Thread(target=self._on_failure, args=(self._end,), name="failure", daemon=True).start()
 
 
@@ -238,7 +238,7 @@ def meet(
     versions: Mapping[str, str],
     heartbeat_seconds: float,
 ) -> tuple[Membership, Peers]:
-    """Waits for all other processes.
+    """Waits for all other processes; returns the membership and the connection to them.
 
     Args:
         process_id: Of this process.
@@ -249,7 +249,7 @@ def meet(
         heartbeat_seconds: Silence after which a process counts as lost.
 
     Raises:
-        PeersMissingError: a process did not come; all present ones end with the same message.
+        PeersMissingError: a process did not arrive; all present ones end with the same message.
         ConfigurationError: a process runs another program; likewise.
         EndedByAnotherError: another process has failed meanwhile.
     """

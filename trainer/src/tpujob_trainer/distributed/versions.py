@@ -1,7 +1,7 @@
-"""What is installed here, in a few words that two hosts of a run can compare.
+"""The installed versions, in a short form that the hosts of a run can compare.
 
-All hosts are given the same image by name. A tag that was pushed again means another one on the next host that pulls
-it, and code that differs in one place between processes hangs them, or worse.
+All hosts get the same image by name. If its tag is pushed again, the next host that pulls it gets another image, and
+processes whose code differs in one place hang, or worse.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from tpujob_contract import environment
 
 PACKAGES = ("tpujob-trainer", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint")
-"""Listed by name; of all others a hash."""
+"""Packages that are listed by name; a hash covers all installed ones."""
 INSTALLED = "all installed packages"
 CODE = "the trainer's own code"
 JOB_CODE = "the job's code (spec.code)"
 
 
 def versions(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Python, the packages that matter by version, and hashes: of all packages, of the trainer's code, of the job's."""
+    """The versions of Python and of `PACKAGES`, and hashes of all packages, the trainer's code and the job's code."""
     named = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -40,7 +40,7 @@ def versions(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def _installed() -> list[str]:
-    """Names with versions, as the folders are called that installers leave: reading their metadata takes a second."""
+    """Names with versions, from the names of the dist-info folders: reading their metadata takes a second."""
     return sorted({path.stem for entry in sys.path for path in Path(entry or ".").glob("*.dist-info")})
 
 

@@ -1,4 +1,4 @@
-"""What ends a trainer process on purpose: each class is an exit code of the contract, each message one line."""
+"""Errors that end a trainer process on purpose: each class is an exit code of the contract, each message one line."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from tpujob_contract import ExitCode
 from tpujob_contract.storage_address import redacted
 
 ANOTHER_RUN = "start another run: another metadata.name, and another spec.checkpointDir where the job names one"
-"""What to do when a run may not go on with other data or another model."""
+"""The remedy in messages when a run cannot continue with other data or another model."""
 
 
 class TrainerError(Exception):
-    """An ending with a cause; the message says what was found, what is allowed and what to do.
+    """An error that ends the process; the message states what was found, what is allowed and what to do.
 
-    Raised as itself it is a crash: charged, and tried again. The message goes into logs, reports, statuses and files:
-    the addresses in it have no user, password or query.
+    A plain `TrainerError` is a crash: charged, and tried again. The message goes into logs, reports, statuses and
+    files: the addresses in it have no user, password or query.
     """
 
     exit_code: ClassVar[int] = 1
     is_shared = False
-    """Whether all processes end with this very error, so that it need not be announced."""
+    """Whether all processes end with this same error, so that it need not be announced."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))
@@ -33,7 +33,7 @@ class ConfigurationError(TrainerError):
 
 
 class NotFoundError(TrainerError):
-    """A bucket, a data set, a file is not there, or may not be read or written."""
+    """A bucket, data set or file does not exist, or access to it is denied."""
 
     exit_code = ExitCode.NOT_FOUND
 
@@ -51,7 +51,7 @@ class StalledError(TrainerError):
 
 
 class PeersMissingError(TrainerError):
-    """Not every process arrived at start."""
+    """Not all processes arrived at the start."""
 
     exit_code = ExitCode.PEERS_MISSING
 
@@ -63,13 +63,13 @@ _BY_NAME: dict[str, type[TrainerError]] = {
 
 
 def brief(error: BaseException) -> str:
-    """One line of at most 300 characters about what a library raised, without TensorStore's dump of settings."""
+    """One line about an error: its class and at most 300 characters, without TensorStore's dump of settings."""
     text = redacted(" ".join(str(error).split(" [tensorstore_spec=")[0].split()))
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def to_dict(error: TrainerError) -> dict[str, str]:
-    """The error as JSON values, for the other processes to end with the same words."""
+    """The error as JSON values, so that the other processes can end with the same message."""
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _BY_NAME)
     return {"error": kind, "message": str(error)}
 

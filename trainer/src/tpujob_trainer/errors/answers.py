@@ -1,4 +1,4 @@
-"""How a program answers one question of the command line: a JSON object on stdout, or a line on stderr."""
+"""The output of a program that the command line runs: a JSON object on stdout, or an error line on stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_trainer.errors import TrainerError
 
 
 def answer(work: Callable[[], Mapping[str, Any]]) -> int:
-    """Writes what the work finds, or why there is nothing; the exit code."""
+    """Writes the result of `work`, or the error that it raises; returns the exit code."""
     try:
         found = work()
     except TrainerError as error:

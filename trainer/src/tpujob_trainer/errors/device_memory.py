@@ -1,4 +1,4 @@
-"""A run that needs more memory than its devices have, by the words of those who say so."""
+"""Recognizes errors about too little device memory by their messages, and makes the error that ends the run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _EXHAUSTED = re.compile(
     r"RESOURCE_EXHAUSTED: (?:.{0,200}\b)?(?:out of memory|error allocating device buffer|error loading program)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Of libtpu's compiler (openxla.org/xla/errors/error_1000), its runtime (error_0100, error_0101), CUDA and CPU.
-Storage says RESOURCE_EXHAUSTED, too, of its quotas, and none of these words."""
+"""Messages of libtpu's compiler (openxla.org/xla/errors/error_1000), its runtime (error_0100, error_0101), CUDA and
+CPU. Storage reports RESOURCE_EXHAUSTED, too, for its quotas, but with none of these words."""
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether a device, or the compiler for it, had not enough memory."""
+    """Whether a device did not have enough memory, as its runtime or compiler reports."""
     return isinstance(error, jax.errors.JaxRuntimeError) and bool(_EXHAUSTED.search(str(error)))
 
 
 def ending(error: BaseException, *, has_fitted: bool) -> TrainerError:
-    """What the run ends with: before its first step it would go the same way again, later it may not.
+    """The error that ends the run: before the first step, a retry would fail the same way; later, it may not.
 
     Args:
-        error: One of those that `is_exhausted` knows.
-        has_fitted: Whether the run has taken steps, or restores what it saved after some.
+        error: An error for which `is_exhausted` is true.
+        has_fitted: Whether the run has taken steps, or restores a checkpoint that was saved after some.
     """
     kind = TrainerError if has_fitted else ConfigurationError
     return kind(

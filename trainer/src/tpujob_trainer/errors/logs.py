@@ -1,4 +1,4 @@
-"""The log of a process, in which no address has a user, a password or a query."""
+"""The log of a process, without the user, password and query of any address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpujob_contract.storage_address import redacted
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats records, and cuts the secrets of the addresses in them: those in tracebacks of libraries, too."""
+    """Formats records, and removes secrets from the addresses in them, including those in tracebacks of libraries."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The lines of a record."""
@@ -17,12 +17,12 @@ class RedactingFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int, text: str | None = None, *, replace: bool = False) -> None:
-    """Writes the log of this process to stderr, unless something else is set up.
+    """Writes the log of this process to stderr, unless logging is already set up.
 
     Args:
-        level: Of the records that are written.
+        level: The lowest level that is written.
         text: The format of a line; None: the level, the logger and the message.
-        replace: Takes the place of what is set up.
+        replace: Whether to replace the handlers that are already set up.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter(text or logging.BASIC_FORMAT))

@@ -1,7 +1,7 @@
-"""The product of activations with a low-rank adapter, beside the one with the matrix that it adapts.
+"""The product of activations with a low-rank adapter, computed separately from that with the adapted matrix.
 
-x · A · B instead of x · (W + A · B): the gradient of the frozen W, as large as that of a full step, is never computed
-(Hu and others 2021, section 4.2).
+x · W + x · A · B instead of x · (W + A · B): the gradient of the frozen W, as large as in full fine-tuning, is never
+computed (Hu and others 2021, section 4.2).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 type Adapter = tuple[jax.Array, jax.Array]
-"""A, the matrix's inputs and the rank last; B, the rank and the matrix's outputs, already scaled."""
+"""A has the matrix's input dimensions, then the rank; B the rank, then the output dimensions. B is already scaled."""
 type Adapters = Mapping[str, Adapter]
-"""Of a layer, by the name of the matrix."""
+"""The adapters of a layer, by the name of the matrix."""
 NONE: Adapters = {}
 _RANK = "Z"
 
@@ -23,7 +23,7 @@ def adapter_product(equation: str, x: jax.Array, adapter: Adapter) -> jax.Array:
     """`x` times A times B, in the type of `x`.
 
     Args:
-        equation: of the product with the matrix, such as "BSD,DNH->BSNH"; without the letter Z.
+        equation: einsum of the product with the matrix, such as "BSD,DNH->BSNH"; without the letter Z.
         x: `[B, S, ...]`.
         adapter: of the matrix.
     """
@@ -38,7 +38,7 @@ def adapter_product(equation: str, x: jax.Array, adapter: Adapter) -> jax.Array:
 
 
 def of_experts(x: jax.Array, adapter: Adapter, counts: jax.Array) -> jax.Array:
-    """Rows that are sorted by expert, each times A times B of its own expert.
+    """The product of rows, sorted by expert, with A and B of each row's expert.
 
     Args:
         x: `[T, inputs]`.

@@ -1,8 +1,8 @@
 """Memory and rates of each TPU generation, as JAX and the compiler count devices.
 
-Rates are jax-ml/jax:jax/_src/tpu_info.py; link rates the Cloud TPU documentation, "System architecture" of each
-generation (bidirectional, all links of a chip together). Memory is what the compiler leaves to a program, as
-CompileTimeHbmOom names it (libtpu 0.0.50.1, `make tpu-compiler`).
+Rates are from jax-ml/jax:jax/_src/tpu_info.py; link rates from the Cloud TPU documentation, "System architecture" of
+each generation (bidirectional, all links of a chip together). Memory is what the compiler leaves to a program, as
+CompileTimeHbmOom reports it (libtpu 0.0.50.1, `make tpu-compiler`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 GIB = 2**30
 LANES = 128
-"""Numbers of a row of a vector register: the last dimension of an array is padded to a multiple of them."""
+"""Numbers in a row of a vector register: the last dimension of an array is padded to a multiple of them."""
 SCATTERED_AT_ONCE = 64
-"""Devices of `fsdp` from which libtpu 0.0.50.1 makes no rings of the products whose sums are scattered."""
+"""From this many `fsdp` devices on, libtpu 0.0.50.1 makes no rings of products whose sums are scattered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,24 +30,24 @@ class Chip:
     hbm_bytes_per_second: float
     link_bytes_per_second: float
     devices_per_chip: int = 1
-    """As JAX shows a chip; v4 and v5p are one device (megacore)."""
+    """JAX devices per chip; chips of v4 and v5p are one device (megacore)."""
     narrow_rates: dict[str, float] = field(default_factory=dict)
-    """Types of `model.quantization` that are multiplied faster than bfloat16, and how many times."""
+    """Types of `model.quantization` that are multiplied faster than bfloat16, with the speedup."""
     hides_gathers: bool = False
-    """Whether the compiler lets gathers of weights run beside arithmetic (libtpu 0.0.50.1)."""
+    """Whether the compiler overlaps gathers of weights with computation (libtpu 0.0.50.1)."""
     makes_rings: bool = False
-    """Whether it multiplies parts of a divided matrix while others travel, where gathers would wait
+    """Whether the compiler multiplies parts of a sharded matrix while it sends others, instead of waiting for a gather
     (libtpu 0.0.50.1)."""
     options: tuple[tuple[str, str], ...] = ()
-    """What `get_topology_desc` needs to count devices as the machines do."""
+    """Arguments with which `get_topology_desc` counts devices as the machines do."""
 
     @property
     def operations_per_byte(self) -> float:
-        """Of bfloat16 for each byte of memory, from which a product takes as long as its arithmetic."""
+        """bfloat16 operations per byte of memory traffic from which a product is limited by arithmetic."""
         return self.flops / self.hbm_bytes_per_second
 
     def arithmetic_share(self, quantization: str | None) -> float:
-        """Least time of a step's products with `model.quantization`, over that without: two of three are narrow."""
+        """Least time of a step's products with `model.quantization`, relative to bfloat16: two of three are narrow."""
         return (1 + 2 / self.narrow_rates.get(quantization or "", 1.0)) / 3
 
 
@@ -108,10 +108,10 @@ BY_KIND = {kind: chip for chip in CHIPS.values() for kind in chip.kinds}
 """By JAX's device kind (jax-ml/jax:jax/_src/tpu_info.py)."""
 
 _EARLIER = {"TPU v2": 2, "TPU v3": 2}
-"""Devices of a chip of the generations that the table leaves out."""
+"""Devices per chip of the generations that are not in `CHIPS`."""
 
 
 def devices_per_chip(device_kind: str) -> int:
-    """How many devices JAX shows for a chip; 1 for a kind that is not known."""
+    """The number of JAX devices per chip; 1 for an unknown kind."""
     chip = BY_KIND.get(device_kind)
     return _EARLIER.get(device_kind, 1) if chip is None else chip.devices_per_chip

@@ -1,4 +1,4 @@
-"""The `model` block, and the dimensions that it makes."""
+"""The `model` block, and the dimensions that follow from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     PresetName = str
     FamilyName = str
 else:
-    # The entries are the allowed values: a checker of types cannot read it, the rules of the configuration can.
+    # The keys are the allowed values: a type checker cannot evaluate this, the configuration parser can.
     PresetName = Literal[tuple(PRESETS)]
     FamilyName = Literal[tuple(FAMILIES)]
 
@@ -28,10 +28,10 @@ TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_pe
 
 FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
 FIELDS_BESIDE_CUSTOM = ("custom", "arguments", "weights", "vocab_size", "compute_dtype")
-"""Fields of a model that may be given beside `from`, and beside `custom`."""
+"""Fields of a model that may be set together with `from`, and with `custom`."""
 
 VOCABULARY_MULTIPLE = 128
-"""A derived vocabulary is rounded up to this: the lanes of a TPU register, and a size that divides over devices."""
+"""A derived vocabulary is rounded up to a multiple of it: the lanes of a TPU register; divides over devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class ModelConfig:
 
         Args:
             vocabulary: number of ids that the tokenizer produces.
-            platform: jax's word for the devices: cpu, gpu, tpu.
+            platform: JAX platform of the devices: cpu, gpu or tpu.
 
         Raises:
             ValueError: two dimensions do not fit each other; the message begins with the key at fault.
@@ -194,10 +194,10 @@ class ModelConfig:
 
 
 def rounded_vocabulary(given: int | None, of_preset: int | None, vocabulary: int) -> int:
-    """Rows of the embedding: as given, as the preset has it, or enough for the tokenizer's ids.
+    """Rows of the embedding: as given, as in the preset, or enough for the tokenizer's ids.
 
     Raises:
-        ValueError: that is less than the ids.
+        ValueError: there are fewer rows than ids.
     """
     size = given or of_preset or _round_up(vocabulary, VOCABULARY_MULTIPLE)
     if size < vocabulary:

@@ -1,9 +1,9 @@
-"""A model of the user's own that a configuration names, trained as ours are.
+"""A user-defined model that a configuration names, trained like the built-in models.
 
-It is made with `vocab_size`, the configuration's arguments and, where it takes them, `rngs`. Called with tokens,
-positions and segment ids, int32 `[B, S]`, it gives the logits `[B, S, V]`; or the hidden states `[B, S, D]` and the
-output matrix `[D, V]`, and no device ever has all logits. Its weights name their dimensions and are divided by these
-names (`partitioning`). `custom` has the forms in which it may be written.
+It is created with `vocab_size`, the configuration's arguments and, if it accepts them, `rngs`. For tokens, positions
+and segment ids, int32 `[B, S]`, it returns the logits `[B, S, V]`; or the hidden states `[B, S, D]` and the output
+matrix `[D, V]`, in which case no device ever has all logits. Its weights name their dimensions, which determine how
+they are divided (`partitioning`). `custom` has the forms that it may have.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> Cust
     Args:
         config: the `model` block.
         vocabulary: number of ids that the tokenizer produces.
-        platform: jax's word for the devices: cpu, gpu, tpu.
+        platform: JAX platform of the devices: cpu, gpu or tpu.
 
     Raises:
-        ConfigurationError: there is no such module, it cannot be made, or a weight does not name its dimensions.
+        ConfigurationError: there is no such module, it cannot be created, or a weight does not name its dimensions.
         ValueError: vocabSize is too small.
     """
     assert config.custom is not None
@@ -88,7 +88,7 @@ class CustomModel(Model):
     def hidden(
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """What the module gives: hidden states and the output matrix, or logits and None."""
+        """The module's output: hidden states and the output matrix, or logits and None."""
         return self.hidden_in_training(weights, (tokens, positions, segment_ids), None)
 
     def hidden_in_training(
@@ -109,20 +109,20 @@ class CustomModel(Model):
         raise ConfigurationError(f"{FIELD}: extraction knows the layers of presets and of model.from only")
 
     def prefill(self, weights: Weights, tokens: jax.Array, length: int) -> tuple[jax.Array, Any]:
-        """The logits `[B, V]` after the tokens, float32, and the tokens with room for all `length`.
+        """The float32 logits `[B, V]` after the tokens, and the tokens padded to `length`.
 
-        Each later token is a pass of all of them: what a module could keep of earlier ones is its own affair.
+        Each later token is a forward pass of all of them: modules have no interface for a key-value cache.
         """
         room = jnp.pad(tokens, ((0, 0), (0, length - tokens.shape[1])))
         return self._logits_at(weights, room, jnp.asarray(tokens.shape[1] - 1)), room
 
     def next(self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Any) -> tuple[jax.Array, Any]:
-        """The logits `[B, V]` after one more token, float32, and the tokens with it."""
+        """The float32 logits `[B, V]` after one more token, and the tokens with it."""
         past = jax.lax.dynamic_update_slice_in_dim(past, tokens[:, None], at, axis=1)
         return self._logits_at(weights, past, at), past
 
     def _cast(self, weights: Weights) -> Weights:
-        """Vectors, too: a float32 scale would make all activations float32 in most modules."""
+        """Casts vectors, too: a float32 scale would make all activations float32 in most modules."""
         return jax.tree.map(lambda leaf: leaf.astype(self._dtype), weights)
 
     def _logits_at(self, weights: Weights, tokens: jax.Array, at: jax.Array) -> jax.Array:
@@ -139,16 +139,16 @@ class CustomModel(Model):
 
 
 def _nested(flat: dict[Path, Any]) -> Weights:
-    """By the names of modules, as a checkpoint spells them."""
+    """The values, nested by the names of modules as in a checkpoint."""
     nested: Weights = nnx.traversals.unflatten_mapping(flat)
     return nested
 
 
 def make_model(shape: ModelShape, mesh: Mesh, lora: LoraConfig | None = None) -> Model:
-    """The model of a shape: ours, with or without adapters, or the user's own.
+    """The model of a shape: built-in, with or without adapters, or user-defined.
 
     Raises:
-        ConfigurationError: its products are of a type that these devices do not multiply faster.
+        ConfigurationError: its products use a type that these devices do not multiply faster.
     """
     require_faster(shape.quantization, mesh.devices.flat[0].device_kind)
     if isinstance(shape, CustomShape):

@@ -1,8 +1,8 @@
 """The decoder: embedding, layers, norm, output projection.
 
-- Outside of the modules the model is a nested dictionary of arrays: what is trained, saved and divided over devices.
-- The layers' weights are stacked, and one layer is gone through by `lax.scan`: compile time does not grow with depth.
-  Where the first layers of a mixture have no experts, these are a stack of their own (`ModelShape.stacks`).
+- Outside the modules, the weights are a nested dictionary of arrays, which is trained, saved and divided over devices.
+- The layers' weights are stacked, and `lax.scan` runs one layer at a time: compile time does not grow with depth.
+  If the first layers of a mixture have no experts, they are a separate stack (`ModelShape.stacks`).
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 Weights = dict[str, Any]
 """Nested, by the names of modules; arrays at the leaves."""
 Pasts = tuple[Past, ...]
-"""What there is to see, of the layers of each stack."""
+"""The key-value caches of the layers of each stack."""
 
 GATHERED_AT_ONCE_BYTES = 2**28
-"""Off TPU, an exchange costs its latency whatever its size: weights that take no more are gathered for all layers at
-once."""
+"""Off TPU, each exchange has a fixed latency: weights of at most this size are gathered for all layers at once."""
 
 
 class Decoder(nnx.Module):
@@ -75,34 +74,34 @@ def _stacked(stack: Stack, rngs: nnx.Rngs) -> Layer:
 
 
 class LayerKind(NamedTuple):
-    """What a layer does that not all do; one array of bool for all layers, or of one of them its values."""
+    """Properties in which layers differ: arrays of bool over all layers, or the values of one layer."""
 
     is_global: jax.Array
-    """It sees everything before it."""
+    """The layer attends to all earlier positions."""
     is_turned: jax.Array
-    """Positions turn its queries and keys."""
+    """Its queries and keys have rotary positions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Values on the way through the model, in the type of computation."""
+    """Intermediate values of the model, in the compute dtype."""
 
     embedding: jax.Array
-    """`[B, S, D]`, what enters layer 0."""
+    """`[B, S, D]`, the input of layer 0."""
     outputs: list[dict[str, jax.Array]]
-    """Of each stretch, the kept outputs of its layers by name, `[layers, B, S, D]`."""
+    """For each stretch, the kept outputs of its layers by name, `[layers, B, S, D]`."""
     norm: jax.Array
-    """`[B, S, D]`, what leaves the final norm behind the last stretch."""
+    """`[B, S, D]`, the final norm of the stream after the last stretch."""
 
 
 class Model:
-    """A decoder without its weights: it makes them, says where they lie, and computes with them.
+    """A decoder without its weights: creates them, has their shardings, and computes with them.
 
-    Everything is written for whole arrays; the compiler divides it as the arrays lie.
+    Everything is written for whole arrays; the compiler partitions it by their shardings.
     """
 
     has_dropout = False
-    """Whether its training draws random numbers, by a key for each step."""
+    """Whether training uses random numbers, from a key for each step."""
 
     def __init__(self, shape: ModelShape, mesh: Mesh) -> None:
         self.shape = shape
@@ -116,7 +115,7 @@ class Model:
         )
         axes = {path: _axes(path, parameter) for path, parameter in nnx.to_flat_state(parameters)}
         self.axes: Weights = nnx.traversals.unflatten_mapping(axes)
-        """The same nesting as the weights: the names of each one's dimensions."""
+        """Nested as the weights: the names of each weight's dimensions."""
         self._take_axes()
 
     def _take_axes(self) -> None:
@@ -126,7 +125,7 @@ class Model:
         self.shardings: Weights = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs)
 
     def init(self, seed: int) -> Weights:
-        """Fresh float32 weights. Jit it with `shardings` as output, and no host ever holds them whole."""
+        """Fresh float32 weights. If it is jitted with `shardings` as output, no host ever holds them whole."""
         weights: Weights = nnx.to_pure_dict(nnx.state(Decoder(self.shape, rngs=nnx.Rngs(seed))))
         return weights
 
@@ -135,8 +134,8 @@ class Model:
     ) -> tuple[jax.Array, jax.Array | None]:
         """The last hidden states `[B, S, D]`, normalised, and the output matrix `[D, V]`.
 
-        Logits are their product, soft-capped where the shape has a cap. The states are in the type of computation, the
-        matrix as it is kept.
+        Logits are their product, soft-capped if the shape has a cap. The states are in the compute dtype; the matrix
+        is as in the weights.
 
         Args:
             weights: of the model.
@@ -150,7 +149,7 @@ class Model:
     def hidden_in_training(
         self, weights: Weights, inputs: tuple[jax.Array, jax.Array, jax.Array], dropout_key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array | None]:
-        """As `hidden`, with what only training does; the key is None where nothing is to be dropped."""
+        """As `hidden`, with dropout if the model has it; the key is None if nothing is to be dropped."""
         return self.hidden(weights, *inputs)
 
     def hidden_and_router(
@@ -191,11 +190,11 @@ class Model:
 
             if self.shape.remat == "none" and self._gathers_at_once:
                 return layer
-            # Inside of a scan XLA cannot merge the two computations anyway.
+            # Inside a scan, XLA cannot merge the computation with its recomputation anyway.
             return jax.checkpoint(layer, policy=policy(stack.shape), prevent_cse=False)
 
         x = self._constrained(self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype)))
-        losses = None  # of the last stack: what stands before it has no router
+        losses = None  # of the last stack: the stack before it has no router
         for stack in self.shape.stacks:
             layers, gather_layer = self._layer_gathering(weights, stack, leave_narrow=self._gathers_narrow)
             adapters = jax.tree.map(lambda leaf, at=stack: leaf[at.first : at.end], self._adapters(weights))
@@ -211,15 +210,15 @@ class Model:
         segment_ids: jax.Array,
         stretches: Sequence[tuple[int, int, Sequence[str]]],
     ) -> Trace:
-        """What leaves the layers on the way through the model.
+        """The outputs of layers in a forward pass.
 
         Args:
             weights: of the model.
             tokens: int32 `[B, S]`.
             positions: int32 `[B, S]`, from 0 in each document.
             segment_ids: int32 `[B, S]`, one number for each document of a row.
-            stretches: consecutive layers (first, end) from 0 on, and which outputs of them are kept (`Layer.outputs`).
-                Layers behind the last stretch are not computed.
+            stretches: consecutive ranges of layers (first, end) from 0 on, and which of their outputs are kept
+                (`Layer.outputs`). Layers after the last stretch are not computed.
         """
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
         gathering = {stack.name: self._layer_gathering(weights, stack) for stack in self.shape.stacks}
@@ -250,12 +249,12 @@ class Model:
         return Trace(embedded, outputs, bound(self._norm, weights["norm"])(x))
 
     def prefill(self, weights: Weights, tokens: jax.Array, length: int) -> tuple[jax.Array, Pasts]:
-        """The logits `[B, V]` after the tokens, float32, and what later positions see of them.
+        """The float32 logits `[B, V]` after the tokens, and the key-value caches with them.
 
         Args:
             weights: of the model.
             tokens: int32 `[B, P]`, the beginning of a document.
-            length: positions that there will be in all.
+            length: total positions that the caches have room for.
         """
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         angles, attend = self._angles(positions), self._attend_alone(jnp.zeros_like(tokens))
@@ -276,13 +275,13 @@ class Model:
         return self._logits(weights, x[:, -1:]), jax.tree.map(lambda seen: jnp.pad(seen, room), tuple(pasts))
 
     def next(self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Pasts) -> tuple[jax.Array, Pasts]:
-        """The logits `[B, V]` after one more token, float32, and the past with it.
+        """The float32 logits `[B, V]` after one more token, and the caches with it.
 
         Args:
             weights: of the model.
             tokens: int32 `[B]`, one for each row.
-            at: int32, how many came before.
-            past: what there is to see of these.
+            at: int32, the number of earlier tokens.
+            past: their caches.
         """
         angles = self._angles(jnp.broadcast_to(at, (tokens.shape[0], 1)))
 
@@ -302,17 +301,17 @@ class Model:
         return self._logits(weights, x), tuple(pasts)
 
     def whole(self, weights: Weights) -> Weights:
-        """All of them on every device, in the type of computation."""
+        """All weights on every device, the matrices in the compute dtype."""
         everywhere = NamedSharding(self.mesh, REPLICATED)
         return jax.tree.map(lambda w: jax.lax.with_sharding_constraint(w, everywhere), self._cast(weights))
 
     @property
     def whole_bytes(self) -> int:
-        """The memory that takes on each device."""
+        """The memory that `whole` takes on each device."""
         return self.shape.num_parameters * self._dtype.itemsize
 
     def _adapters(self, weights: Weights) -> Adapters:
-        """Of all layers, stacked; this decoder has none."""
+        """The adapters of all layers, stacked; this decoder has none."""
         return adapter_product.NONE
 
     def _of_axes(self, make: Callable[[tuple[str, ...]], PartitionSpec]) -> Weights:
@@ -321,12 +320,12 @@ class Model:
     def _layer_gathering(
         self, weights: Weights, stack: Stack, *, leave_narrow: bool = False
     ) -> tuple[Weights, Callable[[Weights], Weights]]:
-        """The stacked weights as the scan gets them, and what makes of a layer's part the weights it computes with.
+        """The stacked weights as the scan's input, and a function that gathers one layer's part of them.
 
-        `leave_narrow`: matrices that are multiplied in a narrow type stay as they are kept, for `narrow_over`.
+        `leave_narrow`: matrices that are multiplied in a narrow type keep their sharding, for `narrow_over`.
 
-        The compiler would convert all layers before the loop anyway. Converted here, their gradients leave the loop in
-        the type in which they were exchanged, in half the memory.
+        The compiler would convert all layers before the loop anyway. If they are converted here, their gradients leave
+        the loop in the type in which they were exchanged, in half the memory.
         """
         kept, seen = self.specs[stack.name], self.gathered_specs[stack.name]
         layers = self._cast_as(weights[stack.name], kept)
@@ -350,7 +349,7 @@ class Model:
 
     @property
     def _gathers_narrow(self) -> bool:
-        """Whether matrices travel in the narrow type in which they are multiplied."""
+        """Whether matrices are gathered in the narrow type in which they are multiplied."""
         return self.shape.gathers_narrow and not self._gathers_at_once
 
     @property
@@ -362,20 +361,20 @@ class Model:
         return self._cast_as(weights, self.specs)
 
     def _cast_as(self, weights: Weights, specs: Weights) -> Weights:
-        """Matrices in the type of computation; vectors stay in float32: norms are computed in it."""
+        """The weights with matrices in the compute dtype; vectors stay in float32: norms are computed in it."""
         return jax.tree.map(lambda w, spec: w if spec == REPLICATED else w.astype(self._dtype), weights, specs)
 
     def travelling(self, gradients: Weights) -> Weights:
-        """Gradients in the type in which replicas exchange them: as a step in one part does."""
-        # XLA sums in float32 on CPU whatever it is given, and aborts on a narrower sum in `of_each_replica`.
+        """Gradients in the type in which replicas exchange them, as in a step of one part."""
+        # On CPU, XLA always sums in float32, and aborts on a narrower sum in `of_each_replica`.
         return gradients if self.mesh.devices.flat[0].platform == "cpu" else self._cast(gradients)
 
     def _constrained(self, x: jax.Array) -> jax.Array:
-        """Rows and positions of the residual stream where they belong."""
+        """The residual stream, with rows and positions divided over the mesh."""
         return jax.lax.with_sharding_constraint(x, lying(self.mesh, POSITIONS))
 
     def _angles(self, positions: jax.Array) -> Callable[[LayerKind], Angles]:
-        """Angles of a layer of a kind."""
+        """Returns a function from the kind of a layer to its rotary angles."""
         shape = self.shape
         width = shape.rotary_dim or shape.head_dim
         everywhere = rotary_angles(positions, rotary_dim=width, theta=shape.rope_theta, scaling=shape.rope_scaling)
@@ -395,7 +394,7 @@ class Model:
         return of_kind
 
     def _attend_alone(self, segment_ids: jax.Array) -> Attend:
-        """Attention that all devices compute alike."""
+        """Returns attention that all devices compute identically."""
         shape = self.shape
 
         def attend(
@@ -432,7 +431,7 @@ class Model:
         return x * jnp.asarray(self.shape.embed_dim**0.5, x.dtype) if self.shape.scaled_embedding else x
 
     def _logits(self, weights: Weights, x: jax.Array) -> jax.Array:
-        """Of the last position of `x` `[B, 1, D]`."""
+        """The float32 logits `[B, V]` of `x` `[B, 1, D]`."""
         normed = bound(self._norm, weights["norm"])(x)[:, 0]
         logits = jnp.matmul(normed, self._output(weights).astype(self._dtype), preferred_element_type=jnp.float32)
         return soft_capped(logits, self.shape.logit_softcap)
@@ -451,7 +450,7 @@ class Model:
 
 
 def soft_capped(logits: jax.Array, cap: float | None) -> jax.Array:
-    """Cap · tanh(logits / cap), as Gemma 2 has it."""
+    """Cap · tanh(logits / cap), as in Gemma 2."""
     return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 

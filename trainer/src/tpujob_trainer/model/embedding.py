@@ -1,8 +1,8 @@
-"""The embedding table over the mesh: activations travel, never the table.
+"""The embedding table over the mesh: activations are exchanged, never the table.
 
-Each device looks up its columns for the tokens of all, and the results are exchanged. The table's gradient is added in
-float32 on the device that holds it: in bfloat16, a token seen a thousand times would lose a sixth of its sum. Sums of
-different slices travel in the type of computation, as those of the layers do.
+Each device looks up its columns for the tokens of all devices, and the results are exchanged. The table's gradient is
+summed in float32 on the device that holds it: in bfloat16, a token that occurs a thousand times would lose a sixth of
+its sum. Sums between slices are exchanged in the compute dtype, as those of the layers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TABLE = PartitionSpec(None, WEIGHT_AXES)
 
 
 def look_up(table: jax.Array, tokens: jax.Array, mesh: Mesh, dtype: Any) -> jax.Array:
-    """The embeddings `[B, S, D]` of the tokens, in the type of computation.
+    """The embeddings `[B, S, D]` of the tokens, in the compute dtype.
 
     Args:
         table: float32 `[V, D]`, D divided over the mesh.
         tokens: int32 `[B, S]`.
-        mesh: over which both lie.
+        mesh: over which both are divided.
         dtype: of the result.
     """
     return _look_up(table.astype(jnp.float32), tokens, mesh, jnp.dtype(dtype), table.shape[0])

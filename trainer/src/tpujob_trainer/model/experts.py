@@ -1,6 +1,6 @@
 """A mixture of experts: a router sends each token through a few of many feed-forward blocks.
 
-No token is dropped: tokens are sorted by expert, and every expert's matrix meets its own tokens only
+No token is dropped: tokens are sorted by expert, and each expert's matrices multiply only its own tokens
 (`jax.lax.ragged_dot`). Arrays: T tokens, E experts, X experts of each token, D embed, F mlp.
 """
 
@@ -20,7 +20,7 @@ from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR,
 
 
 class Blocks(NamedTuple):
-    """Experts' weights."""
+    """The weights of experts."""
 
     gate: jax.Array
     """`[E, D, F]`."""
@@ -29,13 +29,13 @@ class Blocks(NamedTuple):
     down: jax.Array
     """`[E, F, D]`."""
     biases: tuple[jax.Array, jax.Array, jax.Array] | None = None
-    """Of the three: `[E, F]`, `[E, F]` and `[E, D]`."""
+    """Of gate, up and down: `[E, F]`, `[E, F]` and `[E, D]`."""
     adapters: Adapters = adapter_product.NONE
-    """By the names of the three; those that there are."""
+    """By the names gate, up and down; each of them may be absent."""
 
 
 class Routing(NamedTuple):
-    """Where the tokens of a layer go."""
+    """The experts of a layer's tokens."""
 
     scores: jax.Array
     """float32 `[T, E]`, the router's logits."""
@@ -44,15 +44,15 @@ class Routing(NamedTuple):
     indices: jax.Array
     """int32 `[T, X]`, the experts of each token."""
     has_sigmoids: bool = False
-    """An expert's probability is its part of the sum of all sigmoids; else of a softmax."""
+    """An expert's probability is its share of the sum of all sigmoids; otherwise of a softmax."""
 
 
 class RouterLosses(NamedTuple):
-    """What keeps a router in order; float32, means over tokens, and over layers where there are several."""
+    """Auxiliary losses of a router; float32, means over tokens, and over layers if there are several."""
 
     balance: jax.Array
-    """E · Σ over experts of the share of tokens that go there times their mean probability: X where all experts get
-    the same, E · X at most (Fedus et al. 2021, equations 4 to 6, for several experts of a token)."""
+    """E · Σ over experts of the share of tokens that they get times their mean probability: X if all experts get the
+    same, E · X at most (Fedus et al. 2021, equations 4 to 6, for several experts of a token)."""
     z: jax.Array
     """The squared logarithm of the softmax's denominator (Zoph et al. 2022, equation 5)."""
 
@@ -66,8 +66,8 @@ def route(
         x: `[T, D]`.
         router: `[D, E]`.
         chosen: X.
-        norm_topk: weights are a softmax over the chosen scores; else what these have of a softmax over all.
-        bias: `[E]`, of the scores; None: there is none.
+        norm_topk: weights are a softmax over the chosen scores; otherwise their values in a softmax over all.
+        bias: `[E]`, added to the scores; None: there is none.
     """
     scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
     if bias is not None:
@@ -81,7 +81,7 @@ def route(
 def route_by_sigmoid(
     x: jax.Array, router: jax.Array, chosen: int, bias: jax.Array, way: SigmoidRouter, *, norm_topk: bool
 ) -> Routing:
-    """The experts of each token by sigmoids of their scores, from the groups whose two best are best.
+    """The experts of each token by sigmoids of their scores, from the groups with the highest sum of two experts.
 
     DeepSeek-AI 2024, DeepSeek-V3, equations 14 to 16. No gradient reaches the bias.
 
@@ -89,9 +89,9 @@ def route_by_sigmoid(
         x: `[T, D]`.
         router: `[D, E]`.
         chosen: X.
-        bias: `[E]`, added to the sigmoids where experts are chosen, and not where they are weighed.
-        way: groups of experts, and what weights are multiplied by.
-        norm_topk: weights are parts of the sum over the chosen experts.
+        bias: `[E]`, added to the sigmoids for the choice of experts, not for their weights.
+        way: groups of experts, and the factor of the weights.
+        norm_topk: weights are divided by their sum over the chosen experts.
     """
     scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
     sigmoids = jax.nn.sigmoid(scores)
@@ -109,7 +109,7 @@ def route_by_sigmoid(
 
 
 def router_losses(routing: Routing, counts: jax.Array) -> RouterLosses:
-    """Of one layer, over the tokens that count.
+    """The router losses of one layer, over the tokens that count.
 
     Args:
         routing: of T tokens.
@@ -141,15 +141,15 @@ def mix(
     *,
     first: jax.Array | int = 0,
 ) -> jax.Array:
-    """The weighted sum of the experts' outputs `[T, D]`; of experts that are not here, nothing is added.
+    """The weighted sum of the outputs `[T, D]` of the experts on this device; other experts add nothing.
 
     Args:
         x: `[T, D]`.
         weights: `[T, X]`.
         indices: `[T, X]`, counted over all experts.
-        blocks: of the experts that are here.
-        combine: what an expert makes of its gate and its up projection.
-        first: the number of the first expert that is here.
+        blocks: of the experts on this device.
+        combine: an expert's function of its gate and up projections.
+        first: the number of the first expert on this device.
     """
     chosen = indices.shape[1]
     here = blocks.gate.shape[0]
@@ -171,20 +171,20 @@ def mix(
         gate += blocks.biases[0][expert].astype(gate.dtype)
         up += blocks.biases[1][expert].astype(up.dtype)
     scales = jnp.where(is_here, weights.ravel(), 0.0)[order].astype(x.dtype)[:, None]
-    # Weighed before the last product, whose result the backward pass then does not need.
+    # Weights are applied before the last product, so that the backward pass does not need its result.
     out = product(combine(gate, up) * scales, "down", blocks.down)
     if blocks.biases is not None:
         out += blocks.biases[2][expert].astype(out.dtype) * scales
-    # Rows behind the last expert's belong to no group; what is there must not reach the sum, not even as 0 · NaN.
+    # Rows after the last expert's belong to no group; their values must not reach the sum, not even as 0 · NaN.
     found = jnp.where(jnp.arange(len(order))[:, None] < counts.sum(), out, 0)
     return jnp.zeros_like(x).at[of_token].add(found)
 
 
 def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
-    """`mix` with the experts divided over `expert`, and their width over `tensor`.
+    """Returns `mix` with the experts divided over `expert`, and their width over `tensor`.
 
-    The tokens of all devices along `expert` reach each of them, meet the experts that are there, and the sums go
-    back to where the tokens are from.
+    The tokens of all devices along `expert` are gathered on each of them and go through its experts, and the sums are
+    scattered back to the tokens' devices.
     """
     tokens = PartitionSpec((*ROW_AXES, CONTEXT))
     wide, narrow = PartitionSpec(EXPERT, None, TENSOR), PartitionSpec(EXPERT, TENSOR)
@@ -204,7 +204,7 @@ def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
             if shards > 1:
                 x, weights, indices = (jax.lax.all_gather(a, EXPERT, tiled=True) for a in (x, weights, indices))
             if blocks.biases is not None and mesh.shape[TENSOR] > 1:
-                # The sum over `tensor` adds what is here once, not once for each device.
+                # The sum over `tensor` must add the bias once, not once for each device.
                 is_first = (jax.lax.axis_index(TENSOR) == 0).astype(blocks.biases[2].dtype)
                 blocks = blocks._replace(biases=(*blocks.biases[:2], blocks.biases[2] * is_first))
             found = mix(x, weights, indices, blocks, combine, first=first)

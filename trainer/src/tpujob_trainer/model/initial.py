@@ -9,7 +9,7 @@ from flax import nnx
 from tpujob_trainer.model.shape import ModelShape
 
 INIT_STD = 0.02
-"""Standard deviation of fresh weights, as in GPT-2 and Llama; what adds to the residual stream has it divided by
+"""Standard deviation of fresh weights, as in GPT-2 and Llama; for weights that add to the residual stream, divided by
 sqrt(2 · layers), so that the stream's variance does not grow with depth (GPT-2, section 2.3)."""
 
 
@@ -25,5 +25,5 @@ def zeros(**axes: int) -> nnx.Param:
 
 
 def residual_std(shape: ModelShape) -> float:
-    """Standard deviation of what adds to the residual stream."""
+    """Standard deviation of weights that add to the residual stream."""
     return float(INIT_STD / (2 * shape.layers) ** 0.5)

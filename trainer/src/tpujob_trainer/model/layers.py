@@ -1,10 +1,10 @@
 """The parts of a decoder layer.
 
-Arrays: B rows, S positions, D embed, N query heads, K key heads, H head width, V width of the values (H, but for
-attention by latents), F mlp.
+Arrays: B rows, S positions, D embed, N query heads, K key heads, H head width, V width of the values (H, except in
+latent attention), F mlp.
 
-The modules get their matrices in the type of computation. They have no exchanges between devices: what a layer needs
-of others (attention over the whole length, experts elsewhere) it is given as functions.
+The modules get their matrices in the compute dtype. They do not exchange data between devices: operations that do
+(attention over the whole length, experts on other devices) are passed in as functions.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Past:
-    """What positions to come see of those before them, in one layer: T positions, of which the last may be to come."""
+    """The key-value cache of one layer: T positions, of which the last ones may not be filled yet."""
 
     key: jax.Array
-    """`[B, T, K, H]`, turned by its position."""
+    """`[B, T, K, H]`, rotated by position."""
     value: jax.Array
     """`[B, T, K, V]`"""
 
 
 class Attention(nnx.Module):
-    """Causal self-attention in which several query heads share a key head; documents do not see each other."""
+    """Causal self-attention in which several query heads share a key head; documents do not attend to each other."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         embed, width = shape.embed_dim, shape.head_dim
@@ -82,7 +82,7 @@ class Attention(nnx.Module):
         adapters: Adapters = adapter_product.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values of the residual stream `x` `[B, S, D]`, turned by their positions."""
+        """Queries and keys, rotated by their positions, and values of the residual stream `x` `[B, S, D]`."""
         query = multiply("BSD,DNH->BSNH", x, self.query[...], self.quantization, adapters.get("query"))
         key = multiply("BSD,DKH->BSKH", x, self.key[...], self.quantization, adapters.get("key"))
         value = multiply("BSD,DKH->BSKH", x, self.value[...], self.quantization, adapters.get("value"))
@@ -100,18 +100,18 @@ class Attention(nnx.Module):
         adapters: Adapters = adapter_product.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> jax.Array:
-        """What is added to the residual stream, from what the heads saw `[B, S, N, H]`."""
+        """The output that is added to the residual stream, from the heads' results `[B, S, N, H]`."""
         added = multiply("BSNH,NHD->BSD", seen, self.out[...], self.quantization, adapters.get("out"))
         return added + self.out_bias[...].astype(added.dtype) if self.has_out_bias else added
 
     @property
     def scores_of_nothing(self) -> jax.Array | None:
-        """`[N]`, of the heads; None: there are none."""
+        """The heads' sinks `[N]`; None: there are none."""
         return self.sinks[...] if self.has_sinks else None
 
 
 def combined(shape: ModelShape) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """What an expert makes of its gate and its up projection."""
+    """Returns an expert's function of its gate and up projections."""
     if shape.swiglu_alpha is None:
         return lambda gate, up: ACTIVATIONS[shape.activation](gate) * up
     alpha, limit = shape.swiglu_alpha, shape.swiglu_limit
@@ -136,7 +136,7 @@ class MLP(nnx.Module):
     def __call__(
         self, x: jax.Array, adapters: Adapters = adapter_product.NONE, products: Products = PLAIN
     ) -> jax.Array:
-        """What is added to the residual stream `x` `[B, S, D]`."""
+        """The output that is added to the residual stream `x` `[B, S, D]`."""
         gate = products.widen("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
         up = products.widen("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
         gate, up = named("mlp", (gate, up))
@@ -145,7 +145,7 @@ class MLP(nnx.Module):
 
 
 class Experts(nnx.Module):
-    """Many such blocks, of which each token goes through a few."""
+    """Many gated feed-forward blocks, of which each token goes through a few."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         assert shape.experts is not None
@@ -179,7 +179,7 @@ class Experts(nnx.Module):
         dispatch: Callable[..., jax.Array] = mix,
         adapters: Adapters = adapter_product.NONE,
     ) -> tuple[jax.Array, Routing]:
-        """What is added to the residual stream `x` `[B, S, D]`, and where its tokens went.
+        """The output that is added to the residual stream `x` `[B, S, D]`, and the routing of its tokens.
 
         `dispatch` has the signature of `experts.mix`.
         """
@@ -205,7 +205,7 @@ class Experts(nnx.Module):
         return Blocks(pairs[..., 0], pairs[..., 1], self.down[...], biases)
 
     def _shared(self, x: jax.Array) -> jax.Array:
-        """What the block adds that every token goes through."""
+        """The output of the shared expert, which every token goes through."""
         added = self.shared(x)
         return added * jax.nn.sigmoid(jnp.einsum("BSD,DO->BSO", x, self.shared_gate[...])) if self.has_gate else added
 
@@ -239,7 +239,7 @@ class Layer(nnx.Module):
         adapters: Adapters = adapter_product.NONE,
         products: Products = PLAIN,
     ) -> tuple[jax.Array, Past, Routing | None]:
-        """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
+        """The residual stream `[B, S, D]` after this layer, its keys and values, and the routing of its tokens."""
         x = named("input", x)
         query, key, value = named("qkv", self._projected(x, angles, adapters, products.each))
         seen = attend(query, key, value, is_global, self.attention.scores_of_nothing)
@@ -250,7 +250,7 @@ class Layer(nnx.Module):
     def next(
         self, x: jax.Array, angles: Angles, past: Past, at: jax.Array, is_global: jax.Array | bool = True
     ) -> tuple[jax.Array, Past]:
-        """The residual stream `[B, 1, D]` of one position after `at` others, and the past, with it."""
+        """The residual stream `[B, 1, D]` of one position after `at` others, and the cache with it."""
         query, key, value = self._projected(x, angles)
         past = Past(
             jax.lax.dynamic_update_slice_in_dim(past.key, key, at, axis=1),
@@ -276,7 +276,7 @@ class Layer(nnx.Module):
     def outputs(
         self, x: jax.Array, angles: Angles, attend: Attend, is_global: jax.Array | bool = True
     ) -> dict[str, jax.Array]:
-        """What attention and feed-forward add to the stream, and the stream behind them (`residual`): `[B, S, D]`."""
+        """The outputs of attention and feed-forward, and the residual stream after them (`residual`): `[B, S, D]`."""
         query, key, value = self._projected(x, angles)
         attention = self._attention_output(attend(query, key, value, is_global, self.attention.scores_of_nothing))
         mlp, _ = self._mlp_output(x + attention, mix)

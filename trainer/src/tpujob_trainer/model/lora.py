@@ -1,7 +1,7 @@
-"""Low-rank adapters: the weights stay as they are, and beside each chosen matrix a product of two thin ones is trained.
+"""Low-rank adapters: the weights are frozen, and for each chosen matrix a product of two thin ones is trained.
 
-W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). Training multiplies with W and with A and B
-apart, so that no gradient of W is computed; generation and export add them up once.
+W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). Training multiplies by W and by A and B
+separately, so that no gradient of W is computed; generation and export add them once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoraModel(Model):
             name: place_of(name, has_experts=bool(shape.experts)) for name in config.targets
         }
         adapters = {
-            # Where the layers are of two stacks, these are all alike in attention.
+            # If the layers are in two stacks, their attention has the same shapes.
             name: _adapter((shape.layers, *layers[place.module][name].shape[1:]), place, config.rank)
             for name, place in self.places.items()
         }
@@ -46,7 +46,7 @@ class LoraModel(Model):
 
     @property
     def base_shardings(self) -> Weights:
-        """Where the decoder's weights lie."""
+        """The shardings of the decoder's weights."""
         return self._base.shardings
 
     def init(self, seed: int) -> Weights:
@@ -54,7 +54,7 @@ class LoraModel(Model):
         return {**self._base.init(seed), LORA: self.init_adapters(seed)}
 
     def init_adapters(self, seed: int) -> Weights:
-        """A drawn at random, B zero."""
+        """Fresh adapters: A is random, B zero."""
         made: Weights = {}
         for number, (name, parts) in enumerate(sorted(self.abstract_weights[LORA].items())):
             shape = parts["a"].shape
@@ -64,12 +64,12 @@ class LoraModel(Model):
         return made
 
     def placed_adapters(self, seed: int) -> Weights:
-        """New adapters on the devices that keep them."""
+        """Fresh adapters, placed on devices by their shardings."""
         placed: Weights = jax.jit(lambda: self.init_adapters(seed), out_shardings=self.shardings[LORA])()
         return placed
 
     def merged(self, weights: Weights) -> Weights:
-        """The weights of the decoder with the adapters added; gradients reach the adapters alone."""
+        """The weights of the decoder with the adapters added; gradients reach only the adapters."""
         base = jax.lax.stop_gradient({name: leaf for name, leaf in weights.items() if name != LORA})
         made = dict(base)
         for stack in self.shape.stacks:
@@ -86,11 +86,11 @@ class LoraModel(Model):
         return made
 
     def hidden(self, weights: Weights, *inputs: Any) -> Any:
-        """As `Model.hidden`, with the adapters beside their matrices."""
+        """As `Model.hidden`, with the adapters applied."""
         return super().hidden(_frozen(weights), *inputs)
 
     def hidden_and_router(self, weights: Weights, *inputs: Any) -> Any:
-        """As `Model.hidden_and_router`, with the adapters beside their matrices."""
+        """As `Model.hidden_and_router`, with the adapters applied."""
         return super().hidden_and_router(_frozen(weights), *inputs)
 
     def _adapters(self, weights: Weights) -> Adapters:
@@ -118,19 +118,19 @@ class LoraModel(Model):
 
 
 def _frozen(weights: Weights) -> Weights:
-    """The same, with gradients that reach the adapters alone."""
+    """The same weights, whose gradients reach only the adapters."""
     return {name: leaf if name == LORA else jax.lax.stop_gradient(leaf) for name, leaf in weights.items()}
 
 
 def product(parts: Weights, place: Place, shape: tuple[int, ...]) -> jax.Array:
-    """A · B of all layers, and of all experts where there are, in the shape of the weight."""
+    """A · B of all layers and, if there are any, all experts, in the shape of the weight."""
     a, b = parts["a"], parts["b"]
     stack, rank = shape[: place.stack], a.shape[-1]
     return jnp.matmul(a.reshape(*stack, -1, rank), b.reshape(*stack, rank, -1)).reshape(shape)
 
 
 def _spec(place: Place) -> PartitionSpec:
-    """Experts' adapters lie where the experts do; those of attention are small, and whole everywhere."""
+    """Adapters of experts are divided as the experts; others are small, and whole on each device."""
     return PartitionSpec(None, EXPERT) if place.module == EXPERTS else REPLICATED
 
 

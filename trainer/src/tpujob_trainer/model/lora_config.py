@@ -10,25 +10,25 @@ from tpujob_trainer.parsing.from_mapping import Range
 Target = Literal["query", "key", "value", "out", "gate", "up", "down"]
 OF_MLP = ("gate", "up", "down")
 MLP, EXPERTS = "mlp", "experts"
-"""Modules of a layer that have them."""
+"""Modules of a layer that have these matrices."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a matrix with adapters is."""
+    """The place of a matrix with adapters."""
 
     module: str
     reduced: int
-    """Its dimensions that are summed over, behind those of the stack."""
+    """Number of its dimensions that are summed over, after those of the stack."""
 
     @property
     def stack(self) -> int:
-        """Dimensions before these: layers, and experts, each of which has an adapter of its own."""
+        """Number of dimensions before these: layers and, if there are any, experts; each has a separate adapter."""
         return 2 if self.module == EXPERTS else 1
 
 
 def place_of(target: Target, *, has_experts: bool) -> Place:
-    """Where a matrix is in the layers' weights."""
+    """The place of a matrix in the layers' weights."""
     if target in OF_MLP:
         return Place(EXPERTS if has_experts else MLP, 1)
     return Place("attention", 2 if target == "out" else 1)

@@ -1,7 +1,7 @@
 """Cross-entropy over the mesh, a chunk of tokens at a time: no device ever has the logits of all its tokens.
 
-The logits are computed once: the gradient is taken where they are, as the loss is the last thing that is computed.
-What travels is the hidden states, to devices that hold a part of the vocabulary each, or the output matrix
+The logits are computed once: the forward pass also computes the gradient, because nothing follows the loss. Either the
+hidden states are sent to devices that each hold a part of the vocabulary, or the output matrix is gathered
 (`output_columns.is_gathered`).
 
 Arrays: T tokens of a device, C tokens of a chunk, D embed, V vocabulary.
@@ -34,20 +34,20 @@ from tpujob_trainer.model.partitioning import (
 )
 
 CHUNK_BYTES = 256 * 2**20
-"""Logits of one chunk on one device that has a part of the vocabulary."""
+"""The most bytes of one chunk's logits on one device."""
 
 GATHERED_CHUNK_BYTES = 2**30
-"""The same where the whole gradient of the output matrix is read and written for each chunk."""
+"""The same if the whole gradient of the output matrix is read and written for each chunk."""
 
 TILE = 16
 """Rows of a matrix that the compiler keeps together in bfloat16."""
 
 OUTPUT = PartitionSpec(WEIGHT_AXES)
-"""`[D, V]` as it is kept."""
+"""Of the output matrix `[D, V]` in the weights."""
 
 
 def num_chunks(tokens: int, vocab_size: int, limit_bytes: int) -> int:
-    """In how many chunks the logits of a device's tokens stay within the limit: equal ones, if twice as many do."""
+    """The least number of chunks with logits within the limit, or up to twice as many if these divide the tokens."""
     least = max(1, min(tokens, -(-tokens * vocab_size * 4 // limit_bytes)))
     return next((chunks for chunks in range(least, min(2 * least, tokens) + 1) if tokens % chunks == 0), least)
 
@@ -65,14 +65,14 @@ def cross_entropy(
     """The sum of -log p(target) over the positions that count, float32.
 
     Args:
-        hidden: `[B, S, D]`, in the type of computation.
+        hidden: `[B, S, D]`, in the compute dtype.
         output: float32 `[D, V]`, D divided over the mesh.
         targets: int32 `[B, S]`.
         mask: bool `[B, S]`: which positions count.
-        mesh: over which all lie.
+        mesh: over which all are divided.
         softcap: logits x become cap · tanh(x / cap).
-        z_loss: the gradient is that of the sum of -log p(target) + z_loss · (log Z)², Z the sum of the logits' powers
-            (de Brébisson and Vincent 2016; Chowdhery and others 2022, PaLM, section 5). The value leaves it out.
+        z_loss: the gradient is that of the sum of -log p(target) + z_loss · (log Z)², Z the sum of exp(logits)
+            (de Brébisson and Vincent 2016; Chowdhery and others 2022, PaLM, section 5). The value does not include it.
     """
     return jnp.sum(token_losses(hidden, output, targets, mask, mesh, softcap))
 
@@ -80,7 +80,7 @@ def cross_entropy(
 def token_losses(
     hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array, mesh: Mesh, softcap: float | None
 ) -> jax.Array:
-    """-log p(target) of each position, float32 `[B, S]`; 0 where it does not count. Not to be differentiated."""
+    """-log p(target) of each position, float32 `[B, S]`; 0 if it does not count. Not to be differentiated."""
 
     def of_device(hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array) -> jax.Array:
         columns = columns_here(output, mesh, hidden.dtype, is_whole=_is_whole(targets, output, mesh))
@@ -132,7 +132,7 @@ Cut = tuple[jax.Array, jax.Array, jax.Array]
 def _found_by_chunks(
     cut: Cut, columns: Columns, mesh: Mesh, softcap: float | None, z_loss: float
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The sum of losses here, and the gradients of hidden states and of the output matrix as it is kept."""
+    """The sum of this device's losses, and the gradients of its hidden states and its part of the output matrix."""
     dtype = cut[0].dtype
 
     def one(carry: tuple[jax.Array, jax.Array], chunk: Cut) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -149,7 +149,7 @@ def _found_by_chunks(
 def _found_at_once(
     cut: Cut, columns: Columns, mesh: Mesh, softcap: float | None, z_loss: float
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The same with the gradient of all logits kept: that of the matrix is never whole, nor read for each chunk."""
+    """As `_found_by_chunks`, with the gradient of all logits kept: the matrix's is never whole, nor reread by chunk."""
 
     def one(total: jax.Array, chunk: Cut) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         _, of_logits, losses = _chunk(*chunk, columns, mesh, softcap, z_loss)
@@ -161,7 +161,7 @@ def _found_at_once(
         found = jnp.einsum("NCD,NCV->DV", states, of_logits, preferred_element_type=jnp.float32)
         return gradient_as_kept(found, columns, mesh, states.dtype)
 
-    # A block has as many rows of each device's part of the matrix.
+    # A block has the same number of rows of each device's part of the matrix.
     shards = mesh_size(mesh, WEIGHT_AXES)
     rows = cut[0].shape[-1] // shards
     blocks = next(each for each in (8, 4, 2, 1) if rows % (TILE * each) == 0 or each == 1)
@@ -205,7 +205,7 @@ def _chunk(
     softcap: float | None,
     z_loss: float,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of a chunk of all that share the columns: the hidden states, the gradient of the logits here, and the losses."""
+    """The hidden states of a chunk, gathered if needed, the gradient of this device's logits, and the losses."""
     hidden, targets, mask = (_everywhere(x, columns, mesh) for x in (hidden, targets, mask))
     raw = jnp.einsum("CD,DV->CV", hidden, columns.values, preferred_element_type=jnp.float32)
     capped = raw if softcap is None else softcap * jnp.tanh(raw / softcap)
@@ -227,7 +227,7 @@ def _chunk(
 
 
 def _cut(hidden: jax.Array, targets: jax.Array, mask: jax.Array, columns: Columns) -> Cut:
-    """The tokens of this device in chunks `[chunks, C, ...]`, the last one filled with tokens that do not count."""
+    """The tokens of this device in chunks `[chunks, C, ...]`, the last one padded with tokens that do not count."""
     tokens = targets.size
     reads_gradient = columns.is_whole and not _is_kept(tokens, columns, hidden.dtype)
     limit = GATHERED_CHUNK_BYTES if reads_gradient else CHUNK_BYTES
@@ -241,12 +241,12 @@ def _cut(hidden: jax.Array, targets: jax.Array, mask: jax.Array, columns: Column
 
 
 def _everywhere(x: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
-    """Of the tokens of all devices whose columns together are the vocabulary."""
+    """The values for the tokens of all devices among which the vocabulary is divided."""
     return jax.lax.all_gather(x, WEIGHT_AXES, tiled=True) if _travels(columns, mesh) else x
 
 
 def _own(x: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
-    """Of what belongs to the tokens of all of them, that of this one."""
+    """The part for this device's tokens of values for the tokens of all these devices."""
     if not _travels(columns, mesh):
         return x
     size = x.shape[0] // mesh_size(mesh, WEIGHT_AXES)
@@ -254,12 +254,12 @@ def _own(x: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
 
 
 def _summed_back(x: jax.Array, columns: Columns, mesh: Mesh, dtype: Any) -> jax.Array:
-    """Summed over all columns in float32, each device's own tokens; they travel in the type of computation."""
+    """The sums over all columns in float32, for this device's tokens; exchanged in the compute dtype."""
     if mesh.shape[TENSOR] > 1:
         x = jax.lax.psum(x, TENSOR)
     if not _travels(columns, mesh):
         return x.astype(dtype)
-    # The TPU compiler makes a psum_scatter an exchange of the whole sum, twice the bytes.
+    # The TPU compiler turns a psum_scatter into an exchange of the whole sum, with twice the bytes.
     parts = jax.lax.all_to_all(x.astype(dtype), WEIGHT_AXES, 0, 0, tiled=True)
     own = parts.reshape(mesh_size(mesh, WEIGHT_AXES), -1, *x.shape[1:])
     return jnp.sum(own, axis=0, dtype=jnp.float32).astype(dtype)

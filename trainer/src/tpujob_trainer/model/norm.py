@@ -13,7 +13,7 @@ class RMSNorm(nnx.Module):
     """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
 
     def __init__(self, shape: ModelShape, *, eps: float | None = None, **axes: int) -> None:
-        """Over the last dimensions, `embed` unless others are named; `eps` is the shape's unless given."""
+        """Normalises over the last dimensions, `axes` or else `embed`; the default of `eps` is the shape's."""
         axes = axes or {"embed": shape.embed_dim}
         fill = jnp.zeros if shape.zero_centered_norms else jnp.ones
         self.scale = nnx.Param(fill(tuple(axes.values()), jnp.float32), axes=tuple(axes))

@@ -1,7 +1,8 @@
 """The output matrix while the loss is computed: each device has a part of the vocabulary, or all of it.
 
-With a part, hidden states travel to all devices: few bytes where there are few tokens. With the whole, the matrix and
-its gradient travel, whatever the number of tokens and devices. Over `tensor` the vocabulary is always divided.
+With a part, hidden states are sent to all devices: few bytes if there are few tokens. With the whole, the matrix and
+its gradient are exchanged, regardless of the number of tokens and devices. Over `tensor` the vocabulary is always
+divided.
 
 Arrays: D embed, V vocabulary.
 """
@@ -19,24 +20,24 @@ from tpujob_trainer.model.chips import LANES
 from tpujob_trainer.model.partitioning import TENSOR, WEIGHT_AXES
 
 TOKENS_PER_COLUMN = 2
-"""From so many tokens of all devices for each word of the vocabulary on, the matrix is gathered. At 1 both ways send
-the same; a whole matrix with its gradient takes 6 · D · V bytes of memory, which must be worth it."""
+"""From this many tokens of all devices per word of the vocabulary on, the matrix is gathered. At 1 both ways send the
+same; a whole matrix with its gradient takes 6 · D · V bytes of memory, which must be worth it."""
 
 
 class Columns(NamedTuple):
     """The part of the output matrix that is on this device while the loss is computed."""
 
     values: jax.Array
-    """`[D, columns]`; those behind the vocabulary are zero."""
+    """`[D, columns]`; those beyond the vocabulary are zero."""
     first: jax.Array | int
-    """int32: the id of the first."""
+    """int32: the token id of the first column."""
     vocab_size: int
     is_whole: bool
-    """Whether other devices along `WEIGHT_AXES` have the same."""
+    """Whether other devices along `WEIGHT_AXES` have the same columns."""
 
 
 def is_gathered(*, tokens: int, vocab_size: int, mesh: Mesh) -> bool:
-    """Whether the matrix is gathered at the tokens, rather than the tokens at the parts of the matrix.
+    """Whether the matrix is gathered on each device, instead of sending hidden states to its parts.
 
     Args:
         tokens: of one device.
@@ -48,7 +49,7 @@ def is_gathered(*, tokens: int, vocab_size: int, mesh: Mesh) -> bool:
 
 
 def columns_here(output: jax.Array, mesh: Mesh, dtype: Any, *, is_whole: bool) -> Columns:
-    """From `[D / devices, V]` as it is kept."""
+    """This device's columns, from its part `[D / devices, V]` of the matrix in the weights."""
     rows, vocab_size = output.shape
     shards, splits = 1 if is_whole else mesh_size(mesh, WEIGHT_AXES), mesh.shape[TENSOR]
     width = -(-vocab_size // (shards * splits))
@@ -65,7 +66,7 @@ def columns_here(output: jax.Array, mesh: Mesh, dtype: Any, *, is_whole: bool) -
 
 
 def gradient_as_kept(gradient: jax.Array, columns: Columns, mesh: Mesh, dtype: Any) -> jax.Array:
-    """The gradient of all columns `[D / devices, V]` in float32, from that of those here; it travels as `dtype`."""
+    """The float32 gradient `[D / devices, V]` from that of this device's columns; if whole, exchanged as `dtype`."""
     depth, width = gradient.shape
     shards = mesh_size(mesh, WEIGHT_AXES)
     mine = gradient.reshape(depth, 1, width)
@@ -82,11 +83,11 @@ def gradient_as_kept(gradient: jax.Array, columns: Columns, mesh: Mesh, dtype: A
 
 
 def summed_between_replicas(gradient: jax.Array, mesh: Mesh, axes: tuple[str, ...], dtype: Any) -> jax.Array:
-    """Of all slices and replicas in float32; it travels as `dtype`: between slices, bytes are dear."""
+    """The float32 sum over slices and replicas; exchanged as `dtype`, because slices have slow links between them."""
     if mesh_size(mesh, axes) == 1:
         return gradient
     rows, columns = gradient.shape
-    # A table of fewer columns would travel padded to so many. A flattened one is sent in the same form.
+    # A table of fewer columns would be sent padded to `LANES`. A flattened one is sent in the same form.
     beside = LANES // columns if LANES % columns == 0 and rows % (LANES // columns) == 0 else 1
     wide = jnp.concatenate(jnp.split(gradient.astype(dtype), beside), axis=1)
     total: jax.Array = jnp.concatenate(jnp.split(jax.lax.psum(wide, axes), beside, axis=1))
@@ -94,5 +95,5 @@ def summed_between_replicas(gradient: jax.Array, mesh: Mesh, axes: tuple[str, ..
 
 
 def mesh_size(mesh: Mesh, axes: tuple[str, ...]) -> int:
-    """Devices along these axes together."""
+    """The number of devices along these axes together."""
     return math.prod(mesh.shape[axis] for axis in axes)

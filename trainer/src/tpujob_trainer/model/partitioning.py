@@ -1,16 +1,16 @@
-"""How arrays lie on the mesh.
+"""How arrays are divided over the mesh.
 
 - Rows of a batch are divided over `slice`, `data`, `fsdp` and `expert`, the positions of a row over `context`.
 - Each matrix has its `embed` dimension divided over `fsdp`, `expert` and `context` together; heads, mlp and experts
-  also over the axes of their own. Vectors are whole on each device.
-- A layer's matrices are gathered when the layer is computed, in the type of computation; their gradients are
-  scattered at the same place (Zhao and others 2023, PyTorch FSDP).
-- On chips whose compiler makes rings of products (`Rings`) some matrices are left divided: their parts travel from
-  device to device while each is multiplied by those that are there. Those of a feed-forward block then have `mlp`
-  divided in the place of `embed`.
+  also over their own axes. Vectors are whole on each device.
+- A layer's matrices are gathered when the layer is computed, in the compute dtype; their gradients are scattered at the
+  same point (Zhao and others 2023, PyTorch FSDP).
+- On chips whose compiler makes rings of products (`Rings`), some matrices stay divided: their parts are sent from
+  device to device while each device multiplies by those that it has. Those of a feed-forward block then have `mlp`
+  divided instead of `embed`.
 
 Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts, one, pair, rank. A matrix without
-`embed` has `rank` divided in its place.
+`embed` has `rank` divided instead.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ CONTEXT = "context"
 TENSOR = "tensor"
 
 AXES = (SLICE, DATA, FSDP, EXPERT, CONTEXT, TENSOR)
-"""Of every mesh, the slowest links first."""
+"""The axes of every mesh, those with the slowest links first."""
 
 ROW_AXES = (SLICE, DATA, FSDP, EXPERT)
 WEIGHT_AXES = (FSDP, EXPERT, CONTEXT)
-"""Over which a matrix is divided, beside the axis of its own."""
+"""Axes over which a matrix is divided, in addition to its own axis."""
 REPLICA_AXES = (SLICE, DATA)
-"""Along which all weights are the same."""
+"""Axes along which all weights are the same."""
 _FAR, _LINE = "far", "line"
-"""Of `fsdp`: all sides of a slice but the last, and that one."""
+"""Parts of `fsdp`: all sides of a slice except the last, and the last."""
 
 ROWS = PartitionSpec(ROW_AXES)
-"""Rows of a batch. What follows the first dimension is whole."""
+"""Rows of a batch. The other dimensions are not divided."""
 
 POSITIONS = PartitionSpec(ROW_AXES, CONTEXT)
-"""Rows and their positions, as the layers see them."""
+"""Rows and their positions, as in the layers."""
 
 REPLICATED = PartitionSpec()
 
@@ -57,7 +57,7 @@ _OWN_AXES = {"heads": TENSOR, "kv_heads": TENSOR, "mlp": TENSOR, "experts": EXPE
 
 @dataclasses.dataclass(frozen=True)
 class Rings:
-    """Matrices of a layer that products see as they are kept."""
+    """Matrices of a layer that are not gathered before products."""
 
     mlp: bool = False
     """Those of a feed-forward block."""
@@ -68,12 +68,12 @@ NO_RINGS = Rings()
 
 
 def weight_spec(axes: tuple[str, ...], rings: Rings = NO_RINGS) -> PartitionSpec:
-    """How a weight is kept, from the names of its dimensions."""
+    """How a weight is divided when stored, from the names of its dimensions."""
     return _spec(axes, rings, is_gathered=False)
 
 
 def gathered_spec(axes: tuple[str, ...], rings: Rings = NO_RINGS) -> PartitionSpec:
-    """How a layer sees it: divided over the axes of its own dimensions only, or as it is kept."""
+    """How it is divided when a layer uses it: over the axes of its own dimensions only, or as stored."""
     is_of_ring = (rings.mlp and "mlp" in axes) or (rings.attention and {*axes} & {"heads", "kv_heads"})
     return _spec(axes, rings, is_gathered=not is_of_ring)
 
@@ -92,9 +92,9 @@ def _spec(axes: tuple[str, ...], rings: Rings, *, is_gathered: bool) -> Partitio
 
 
 def of_each_replica(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """A function that each replica of the weights computes by itself; specifications name `REPLICA_AXES` alone.
+    """Returns the function mapped over the replicas of the weights; specifications name only `REPLICA_AXES`.
 
-    The model's functions see a mesh without these axes in it: what they sum is the replica's own.
+    In it, the model's functions have a mesh without these axes: their sums are those of one replica.
     """
     return jax.shard_map(
         function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names={*REPLICA_AXES}, check_vma=False
@@ -102,12 +102,12 @@ def of_each_replica(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out
 
 
 def summed_axes() -> tuple[str, ...]:
-    """Of `REPLICA_AXES`, those that the caller, who must not be inside of `of_each_device`, sees."""
+    """The `REPLICA_AXES` that the caller sums over: none in `of_each_replica`. Not for callers in `of_each_device`."""
     return tuple(axis for axis in REPLICA_AXES if axis not in _hidden_axes())
 
 
 def of_each_device(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """A function that each device computes of its parts of the arguments."""
+    """Returns the function mapped over devices, each of which has its parts of the arguments."""
     hidden = _hidden_axes()
     if not hidden:
         return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
@@ -116,7 +116,7 @@ def of_each_device(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_
 
 
 def lying(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    """Where an array lies; in `of_each_replica`, over the devices of the replica."""
+    """The sharding of an array; in `of_each_replica`, over the devices of the replica."""
     hidden = _hidden_axes()
     if not hidden:
         return NamedSharding(mesh, spec)
@@ -140,22 +140,22 @@ def _is_spec(node: Any) -> bool:
 
 
 def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec) -> jax.Array:
-    """The weight as a layer sees it; its gradient comes back as the weight is kept.
+    """The weight as a layer uses it; its gradient is divided as the stored weight.
 
-    Without the second half the sum of a gradient over devices would be whole on each of them.
+    Without the latter, the sum of a gradient over devices would be whole on each of them.
     """
     return _gather(weight, travel(mesh, kept, seen))
 
 
 class Travel(NamedTuple):
-    """Where a weight lies, where a layer sees it, and the way of its gradient back."""
+    """The shardings of a weight, stored and in a layer, and of its gradient on the way back."""
 
     kept: NamedSharding
     seen: NamedSharding
     by_side: NamedSharding | None
-    """Where the gradient lies before it is as the weight is kept; None: it is scattered at once."""
+    """Intermediate sharding of the gradient; None: it is scattered at once."""
     makes_rings: bool = False
-    """Whether a product that does not sum over the divided dimension sees the parts."""
+    """Whether a product that does not sum over the divided dimension uses the parts instead of a gathered weight."""
 
     @property
     def divided(self) -> int:
@@ -163,18 +163,18 @@ class Travel(NamedTuple):
         return next(number for number, axes in enumerate(self.kept.spec) if axes is not None and FSDP in axes)
 
     def there(self, weight: jax.Array) -> jax.Array:
-        """The weight, or what is made of its parts, as a layer sees it."""
+        """The weight, or an array made of its parts, as a layer uses it."""
         held = jax.lax.with_sharding_constraint(weight, self.kept)
         seen: jax.Array = jax.lax.with_sharding_constraint(held, self.seen)
         return seen
 
     def back(self, gradient: jax.Array) -> jax.Array:
-        """The gradient, as the weight is kept."""
+        """The gradient, divided as the stored weight."""
         if self.by_side is None:
             scattered: jax.Array = jax.lax.with_sharding_constraint(gradient, self.kept)
             return scattered
-        # As the last dimension, a part narrower than 128 lanes travels between slices padded to these, and the second
-        # scatter is compiled as a sum.
+        # As the last dimension, a part narrower than 128 lanes would be padded to them between slices, and the second
+        # scatter would be compiled as a sum.
         at = self.divided
         turned = jnp.moveaxis(gradient, at, 0)
         for place in (self.by_side, self.kept):
@@ -183,16 +183,16 @@ class Travel(NamedTuple):
 
 
 def travel(mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec) -> Travel:
-    """Of a weight that is kept so and seen so; in `of_each_replica`, over the devices of the replica."""
+    """The shardings of a weight by these specifications; in `of_each_replica`, over the devices of the replica."""
     by_side = None if _hidden_axes() else scattered_by_side(mesh, kept)
     return Travel(lying(mesh, kept), lying(mesh, seen), by_side)
 
 
 def scattered_by_side(mesh: Mesh, kept: PartitionSpec) -> NamedSharding | None:
-    """Where a gradient lies before it is as it is kept: divided over all sides of a slice but the last; None: nowhere.
+    """Intermediate sharding of a gradient, over all sides of a slice except the last; None: it is not needed.
 
-    libtpu scatters over one side of a large slice at a time. To scatter over all at once it makes the whole sum, for
-    which it sends twice the bytes.
+    libtpu scatters over one side of a large slice at a time. To scatter over all at once, it computes the whole sum,
+    for which it sends twice the bytes.
     """
     line, sizes = _line(mesh), dict(mesh.shape)
     if line == 1:
@@ -206,7 +206,7 @@ def scattered_by_side(mesh: Mesh, kept: PartitionSpec) -> NamedSharding | None:
 
 
 def _line(mesh: Mesh) -> int:
-    """How many devices of `fsdp` after one another lie along a side of a slice; 1 where gradients need no such care."""
+    """The number of consecutive `fsdp` devices along a side of a slice; 1 if gradients are scattered at once."""
     if any(mesh.shape[axis] > 1 for axis in WEIGHT_AXES if axis != FSDP) or mesh.shape[FSDP] < SCATTERED_AT_ONCE:
         return 1
     places = [tuple(getattr(device, "coords", ())) for device in mesh.devices[0, 0, :, 0, 0, 0]]
@@ -214,10 +214,10 @@ def _line(mesh: Mesh) -> int:
 
 
 def line_length(places: Sequence[tuple[int, ...]]) -> int:
-    """How many of these chips, from the first on, lie along one side; 1 where that does not divide them.
+    """How many of these chips, from the first on, are along one side; 1 if that does not divide their number.
 
     Args:
-        places: of each chip in the slice; empty, or the same for two devices of a chip: there is no line.
+        places: coordinates of each chip in the slice; if they are empty or not unique, the result is 1.
     """
     if len({*places}) < len(places):
         return 1
@@ -240,7 +240,7 @@ def _gather_backward(way: Travel, _: None, gradient: jax.Array) -> tuple[jax.Arr
 
 
 def _with_first(place: NamedSharding, at: int) -> NamedSharding:
-    """Of an array whose dimension `at` has become the first."""
+    """The sharding of an array whose dimension `at` has become the first."""
     spec = (*place.spec,)
     return NamedSharding(place.mesh, PartitionSpec(spec[at], *spec[:at], *spec[at + 1 :]))
 
@@ -249,12 +249,12 @@ _gather.defvjp(_gather_forward, _gather_backward)
 
 
 def is_exchange(primitive: Any, **settings: Any) -> bool:
-    """Whether an operation changes where an array lies: what it returns is never kept for the backward pass."""
+    """Whether an operation changes the sharding of an array: its result is never kept for the backward pass."""
     if str(primitive) == "custom_vjp_call":  # such as `gather`
         return all(is_exchange(each.primitive, **each.params) for each in settings["call_jaxpr"].eqns)
     return str(primitive) in {"sharding_constraint", "reshard", "all_gather"}
 
 
 def save_all_but_gathered(primitive: Any, *_: Any, **settings: Any) -> bool:
-    """A policy of `jax.checkpoint`: everything is kept but weights gathered from other devices."""
+    """A policy of `jax.checkpoint`: keeps everything except weights gathered from other devices."""
     return not is_exchange(primitive, **settings)

@@ -1,11 +1,11 @@
-"""Matrix products of a layer in a narrow type, int8 or fp8, with scales made from the values at hand.
+"""Matrix products of a layer in a narrow type, int8 or fp8, with scales computed from the current values.
 
 A product and the gradient of its left side are computed in the narrow type: each row of the left side and each column
 of the right side is divided by its largest value. The gradient of the weights, a sum over all tokens of all devices, is
-computed in the type of the values. Weights stay as they are: what is narrow is made for each product and never kept.
+computed in the type of the values. Weights are not changed: narrow values are made for each product and never kept.
 (Jouppi and others 2017, section 2, for integers; Micikevicius and others 2022 for fp8.)
 
-No library does it here: qwix reaches its products for training through patches of jax.numpy in a module's call.
+No library is used: qwix applies its products for training by patching jax.numpy in a module's call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES: dict[str, tuple[Any, float, Any]] = {
     "int8": (jnp.int8, 127.0, jnp.int32),
     "fp8": (jnp.float8_e4m3fn, 448.0, jnp.float32),
 }
-"""Of each kind: its type, the largest value that it holds, and the type of sums."""
+"""For each kind: its type, its largest value, and the type of sums."""
 
 
 def product(
@@ -40,15 +40,15 @@ def product(
     adapter: Adapter | None = None,
     way: Travel | None = None,
 ) -> jax.Array:
-    """`jnp.einsum` of activations and a weight, and of an adapter beside it.
+    """The `jnp.einsum` of activations and a weight, plus that with an adapter.
 
     Args:
         equation: the last dimensions of the first array are the first ones of the second, and summed over.
         x: `[B, S, ...]`.
         weight: in the type of `x`.
-        kind: of the narrow type; None: computed as it comes. The adapter's products are never narrow.
+        kind: of the narrow type; None: not quantized. The adapter's products are never narrow.
         adapter: is added as x · A · B.
-        way: of a weight that comes as it is kept, to be gathered in the narrow type; None: it is where it is needed.
+        way: of a weight that is still divided, to be gathered in the narrow type; None: it needs no gather.
     """
     if adapter is not None:
         return product(equation, x, weight, kind, way=way) + adapter_product(equation, x, adapter)
@@ -59,18 +59,18 @@ def product(
 
 
 class Products(NamedTuple):
-    """How a layer multiplies by its matrices: functions with the signature of `product`, but for the way."""
+    """How a layer multiplies by its matrices: functions with the signature of `product`, without `way`."""
 
     each: Callable[..., jax.Array] = product
     widen: Callable[..., jax.Array] = product
-    """By gate and up of a feed-forward block."""
+    """For gate and up of a feed-forward block."""
 
 
 PLAIN = Products()
 
 
 def require_faster(kind: Quantization | None, device_kind: str) -> None:
-    """Returns if the device multiplies the narrow type faster than bfloat16, or is no TPU, where all may be tried.
+    """Checks that the device multiplies the narrow type faster than bfloat16; off TPU, all types are allowed.
 
     Raises:
         ConfigurationError: it does not.
@@ -120,11 +120,11 @@ def _narrow_product(
     kind: str,
     way: Travel | None,
 ) -> jax.Array:
-    """The sum over these dimensions, which are the last of the left side."""
+    """The product summed over `of_left` and `of_right`; `of_left` are the last dimensions of the left side."""
     narrow_left, left_scale = _narrowed(left, of_left, kind)
     narrow_right, right_scale = _narrowed(right, of_right, kind)
     if way is not None and way.makes_rings and way.divided not in of_right:
-        # Each part makes columns of its own: no sums are read and written again for each.
+        # Each part gives separate columns: no sums are read and written again for each part.
         narrow_right = jax.lax.with_sharding_constraint(narrow_right, way.kept)
     elif way is not None:
         narrow_right = way.there(narrow_right)
@@ -138,7 +138,7 @@ def _narrow_product(
 
 
 def _narrowed(x: jax.Array, summed: tuple[int, ...], kind: str) -> tuple[jax.Array, jax.Array]:
-    """The values in the narrow type, and what they are multiplied by: one number for all that are summed together."""
+    """The values in the narrow type, and their scales: one number for all that are summed together."""
     narrow, largest, _ = _TYPES[kind]
     wide = x.astype(jnp.float32)
     scale = jnp.maximum(jnp.max(jnp.abs(wide), axis=summed, keepdims=True), 1e-30) / largest

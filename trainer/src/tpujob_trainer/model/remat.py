@@ -1,7 +1,7 @@
-"""What the backward pass of a layer finds again, and what it recomputes.
+"""Which values of a layer the backward pass reuses, and which it recomputes.
 
-Values of a layer have names (`RematName`): `remat: full` keeps those in device memory or in the host's that a
-configuration lists, beside the layer's input. Gathered weights are never kept.
+Values of a layer have names (`RematName`): besides the layer's input, `remat: full` keeps those that a configuration
+lists, in device memory or in the host's. Gathered weights are never kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Policy = Callable[..., Any]
 
 
 def _save_products(primitive: Any, *arguments: Any, **settings: Any) -> bool:
-    """A policy of `jax.checkpoint`: results of products with matrices are kept, with those of experts, too."""
+    """A policy of `jax.checkpoint`: keeps the results of products with matrices, including those of experts."""
     is_plain = jax.checkpoint_policies.dots_with_no_batch_dims_saveable(primitive, *arguments, **settings)
     return bool(is_plain) or str(primitive) == "ragged_dot_general"
 
@@ -32,7 +32,7 @@ _OTHERS: dict[str, Policy] = {"none": save_all_but_gathered, "dots": _save_produ
 def policy(shape: ModelShape) -> Policy:
     """The policy of `jax.checkpoint` for a layer.
 
-    On CPU the host's memory is the device's: there a value that is offloaded is kept.
+    On CPU, the host's memory is the device's: an offloaded value is simply kept.
     """
     if shape.remat in _OTHERS:
         return _OTHERS[shape.remat]
@@ -45,6 +45,6 @@ def policy(shape: ModelShape) -> Policy:
 
 
 def named[T](name: RematName, values: T) -> T:
-    """The values, which a configuration may name; otherwise they are as they were."""
+    """The values, unchanged, under a name that a configuration can list."""
     found: T = jax.tree.map(lambda value: checkpoint_name(value, name), values)
     return found

@@ -15,18 +15,18 @@ RematName = Literal["input", "qkv", "attention", "mlp"]
 """Values of a layer that `remat: full` can keep."""
 
 TRAINING_ONLY = ("remat_save", "remat_offload", "quantization")
-"""Fields of a shape that no other task depends on; what describes results and stored models leaves them out."""
+"""Fields of a shape that only training depends on; descriptions of results and of stored models omit them."""
 
 _LATER_FIELDS = (
     *("wide_qk_norm", "rotary_dim", "unturned_every", "turned_layers", "pre_norms"),
     *("norm_topk", "shared_mlp_dim", "shared_gate", "out_bias", "sinks", "experts_bias"),
     *("swiglu_alpha", "swiglu_limit", "sigmoid_router", "dense_layers", "dense_mlp_dim", "latent"),
 )
-"""Fields that `described` leaves out where they have their defaults, as descriptions of earlier releases lack them."""
+"""Fields that `described` omits if they have their defaults, because descriptions of earlier releases lack them."""
 _FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
 
 LAYERS, DENSE_LAYERS = "layers", "dense_layers"
-"""Names of the layers' weights: of all, or of those with experts; and of those before them that have none."""
+"""Names of the layers' weights: of all layers or those with experts, and of the first layers without experts."""
 STACKS = (DENSE_LAYERS, LAYERS)
 
 
@@ -34,7 +34,7 @@ class Stack(NamedTuple):
     """Layers with weights of the same shapes, which are stacked along a first dimension."""
 
     name: str
-    """Of its weights."""
+    """Name of its weights."""
     first: int
     end: int
     shape: ModelShape
@@ -51,40 +51,40 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     mlp_dim: int
-    """Width inside the feed-forward block; of one expert, where there are several."""
+    """Width inside the feed-forward block; with experts, inside one of them."""
     vocab_size: int
     family: str = "llama"
     rope_theta: float = 10_000.0
     rope_scaling: RopeScaling | None = None
     local_rope_theta: float | None = None
-    """Base of the frequencies of windowed layers, never scaled; None: as the others."""
+    """Base of the frequencies of windowed layers, never scaled; None: as for the others."""
     norm_eps: float = 1e-5
     tie_embeddings: bool = False
     qkv_bias: bool = False
     qk_norm: bool = False
-    """Queries and keys are normalised, head by head, before they are turned."""
+    """Queries and keys are normalised, head by head, before they are rotated."""
     out_bias: bool = False
-    """What the heads add to the residual stream has a bias."""
+    """The output projection of attention has a bias."""
     sinks: bool = False
-    """Each head has a learned score of nothing, which takes its part of the softmax."""
+    """Each head has a learned score without a value, which takes its part of the softmax."""
     wide_qk_norm: bool = False
-    """They are normalised over all heads at once."""
+    """Queries and keys are normalised over all heads at once."""
     rotary_dim: int | None = None
-    """Numbers of each head that positions turn, the first ones; None: all."""
+    """Numbers of each head that positions rotate, the first ones (with `latent`, the last); None: all."""
     unturned_every: int | None = None
-    """Layers n, 2n, ... do not turn queries and keys."""
+    """Layers n, 2n, ... do not rotate queries and keys."""
     turned_layers: tuple[bool, ...] | None = None
-    """Of each layer, whether it turns them, where that is at no equal distances."""
+    """For each layer, whether it rotates them; for layers at unequal distances."""
     pre_norms: bool = True
-    """What a block reads is normalised first."""
+    """The input of a block is normalised."""
     activation: str = "silu"
     """silu, or gelu by its tanh approximation."""
     post_norms: bool = False
-    """What a block adds to the residual stream is normalised first."""
+    """The output of a block is normalised before it is added to the residual stream."""
     zero_centered_norms: bool = False
     """A norm multiplies by 1 + scale."""
     scaled_embedding: bool = False
-    """Embeddings are multiplied by the root of embed_dim."""
+    """Embeddings are multiplied by the square root of embed_dim."""
     query_scale: float | None = None
     """Factor of the attention scores; None: 1 / sqrt(head_dim)."""
     attention_softcap: float | None = None
@@ -93,29 +93,29 @@ class ModelShape:
     window: int | None = None
     """Positions that a windowed layer sees, itself included."""
     global_every: int | None = None
-    """Layers n, 2n, ... see everything before them; None: all layers are windowed where there is a window."""
+    """Layers n, 2n, ... attend to all earlier positions; None: if there is a window, all layers have it."""
     experts: int | None = None
     experts_per_token: int = 2
     norm_topk: bool = True
-    """The chosen experts' weights are a softmax over these; else what they have of a softmax over all."""
+    """The chosen experts' weights are a softmax over these; otherwise their values in a softmax over all."""
     shared_mlp_dim: int | None = None
-    """Width of a block that every token goes through, beside the chosen experts."""
+    """Width of a shared expert that every token goes through, in addition to the chosen ones."""
     shared_gate: bool = False
-    """The shared block counts by a sigmoid."""
+    """The output of the shared expert is multiplied by a sigmoid gate."""
     experts_bias: bool = False
     """The router and the experts' matrices have biases."""
     sigmoid_router: SigmoidRouter | None = None
-    """How experts are chosen, where not by a softmax."""
+    """How experts are chosen by sigmoids; None: by a softmax."""
     dense_layers: int = 0
-    """First layers of a mixture with a single block in place of the experts."""
+    """Number of first layers of a mixture with a single block instead of experts."""
     dense_mlp_dim: int | None = None
-    """Width inside these."""
+    """Width inside these blocks."""
     latent: Latent | None = None
-    """Attention by narrow vectors, of which positions turn `rotary_dim` numbers of each head; None: the usual one."""
+    """Latent attention, where positions rotate `rotary_dim` numbers of each head; None: standard attention."""
     swiglu_alpha: float | None = None
     """Gain of the experts' gated sigmoid: (up + 1) · gate · sigmoid(alpha · gate); None: activation(gate) · up."""
     swiglu_limit: float | None = None
-    """With it, gates are at most this, and up between minus this and this."""
+    """With `swiglu_alpha`: gates are at most this, and up between minus this and this."""
     remat: str = "full"
     remat_save: tuple[RematName, ...] = ()
     """Kept in device memory by `remat: full`."""
@@ -179,7 +179,7 @@ class ModelShape:
 
     @property
     def global_layers(self) -> tuple[bool, ...]:
-        """Of each layer, whether it sees everything before it."""
+        """For each layer, whether it attends to all earlier positions."""
         if self.window is None:
             return (True,) * self.layers
         every = self.global_every
@@ -187,7 +187,7 @@ class ModelShape:
 
     @property
     def layers_turned(self) -> tuple[bool, ...]:
-        """Of each layer, whether positions turn its queries and keys."""
+        """For each layer, whether positions rotate its queries and keys."""
         if self.turned_layers is not None:
             return self.turned_layers
         every = self.unturned_every
@@ -195,13 +195,13 @@ class ModelShape:
 
     @property
     def score_scale(self) -> float:
-        """What the product of a query and a key is multiplied by."""
+        """The factor of the product of a query and a key."""
         usual = self.head_dim**-0.5 if self.query_scale is None else self.query_scale
         return usual if self.latent is None else usual * self.latent.score_factor
 
     @property
     def gathers_narrow(self) -> bool:
-        """Whether a layer's matrices travel between devices in the narrow type in which they are multiplied."""
+        """Whether a layer's matrices are gathered in the narrow type in which they are multiplied."""
         return self.quantization is not None and self.latent is None
 
     @property
@@ -217,7 +217,7 @@ class ModelShape:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The layers, by which weights they have."""
+        """The layers, grouped by the shapes of their weights."""
         if not self.dense_layers:
             return (Stack(LAYERS, 0, self.layers, self),)
         first = self.dense_layers
@@ -233,17 +233,17 @@ class ModelShape:
 
     @property
     def num_parameters(self) -> int:
-        """Weights of the model, embeddings and norms included."""
+        """The number of weights of the model, embeddings and norms included."""
         return self._parameters(self.experts or 1)
 
     @property
     def active_parameters(self) -> int:
-        """Weights that one token is multiplied by: of the experts, only those it goes through."""
+        """The number of weights that one token uses: of the experts, only those it goes through."""
         return self._parameters(self.experts_per_token if self.experts else 1)
 
     @property
     def vocabulary_parameters(self) -> int:
-        """Weights of the embedding and of the output matrix."""
+        """The number of weights of the embedding and of the output matrix."""
         return self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
 
     def _parameters(self, experts: int) -> int:
@@ -274,7 +274,7 @@ class ModelShape:
 
     @property
     def projection_parameters(self) -> int:
-        """Weights of the matrices of a layer's attention."""
+        """The number of weights in the matrices of a layer's attention."""
         if self.latent is None:
             return 2 * self.embed_dim * self.head_dim * (self.heads + self.kv_heads)
         embed, rank, of_query = self.embed_dim, self.latent.rank, self.latent.query_rank
@@ -286,7 +286,7 @@ class ModelShape:
 
 
 def described(shape: ModelShape) -> dict[str, Any]:
-    """What results of a model depend on, by field; the same in each release for a model that both know."""
+    """The fields that a model's results depend on; the same in all releases that know the model."""
     added = {field.name: field.default for field in dataclasses.fields(ModelShape) if field.name in _LATER_FIELDS}
     made = {key: value for key, value in dataclasses.asdict(shape).items() if key not in TRAINING_ONLY}
     made = {key: value for key, value in made.items() if key not in added or value != added[key]}
@@ -302,13 +302,13 @@ def described(shape: ModelShape) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CustomShape(ModelShape):
-    """What is known of a module without its code: the sizes of its named axes, 1 where it has none."""
+    """The shape of a user-defined module: the sizes of its named axes, 1 for those that it does not have."""
 
     custom: str
     """`module:name`."""
     arguments: dict[str, Any]
     weights: int
-    """Numbers in all of its weights."""
+    """Total size of its weights."""
 
     @property
     def num_parameters(self) -> int:

@@ -1,10 +1,10 @@
-"""Dataclasses from the mapping that a person wrote.
+"""Parses dataclasses from mappings that a user wrote.
 
 - A field's type says what is allowed: bool, int, float, str, `int | str`, Literal, another dataclass, `tuple[X, ...]`,
   `Mapping[str, Any]`, `X | None`, and `Annotated[int, Range(...)]` for numbers.
 - YAML and JSON keys are camelCase, fields are snake_case.
 - An error is one line: the field as it was written, the value, what is allowed, what to do.
-- `20e9` arrives as 20000000000.0 from some YAML readers: a number without a fraction is a whole number.
+- `20e9` arrives as 20000000000.0 from some YAML readers: a number without a fraction counts as an integer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tpujob_contract.values.spelling import nearest_name, number_meant
 from tpujob_trainer.errors import ConfigurationError
 
 INT_OR_TEXT = int | str
-"""A number from 0 up, or a text that is not empty."""
+"""An integer of at least 0, or a text that is not empty."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers a field may hold; both ends belong to it."""
+    """The numbers that a field may hold, both ends included."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -42,12 +42,12 @@ class Range:
 
 
 def parse[T](kind: type[T], given: Any, path: str) -> T:
-    """The dataclass `kind` that `given` describes.
+    """An instance of the dataclass `kind` with the values in `given`.
 
     Args:
         kind: a dataclass with keyword-only fields.
-        given: what was written, from JSON or YAML.
-        path: where it was written, as in `spec.trainer`; errors begin with it.
+        given: the value, decoded from JSON or YAML.
+        path: its field, as in `spec.trainer`; errors begin with it.
 
     Raises:
         ConfigurationError: a key is unknown or missing, or a value has the wrong type or size.
@@ -75,13 +75,13 @@ def parse[T](kind: type[T], given: Any, path: str) -> T:
 
 
 def camel_case(name: str) -> str:
-    """The key in YAML of a field in Python: `sequence_length` is `sequenceLength`."""
+    """The YAML key of a Python field: `sequence_length` becomes `sequenceLength`."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)
 
 
 def without_none(hint: Any) -> Any:
-    """The type that a value has when there is one: `int | None` is int."""
+    """The type without None: `int | None` becomes int."""
     if hint == INT_OR_TEXT:
         return hint
     if get_origin(hint) in (Union, types.UnionType):
@@ -91,7 +91,7 @@ def without_none(hint: Any) -> Any:
 
 
 def split_range(hint: Any) -> tuple[Any, Range]:
-    """The bare type and the range of an annotation; the range of everything where none is stated."""
+    """The bare type and the range of an annotation; an unlimited range if it states none."""
     if get_origin(hint) is Annotated:
         bare, *notes = get_args(hint)
         return bare, next((note for note in notes if isinstance(note, Range)), Range())

@@ -1,4 +1,4 @@
-"""JSON objects from files that something else may have written over, cut, or made up."""
+"""Reads JSON objects from files that may be overwritten, cut off, or forged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def json_object(content: bytes | str) -> dict[str, Any]:
     """The object in a JSON text.
 
     Raises:
-        ValueError: it is not UTF-8, not JSON, not an object, nested too deeply, or has half a character in it.
+        ValueError: it is not UTF-8, not JSON, not an object, nested too deeply, or has half of a surrogate pair in it.
     """
     try:
         found = json.loads(content if isinstance(content, str) else content.decode())
@@ -33,7 +33,7 @@ def kept_object(content: bytes | str, where: str, remedy: str) -> dict[str, Any]
 
     Args:
         content: Of the file.
-        where: The field that leads to the file, and the file, for the message.
+        where: The field that names the file, and the file, for the message.
         remedy: What to do when it is damaged.
 
     Raises:
@@ -46,5 +46,5 @@ def kept_object(content: bytes | str, where: str, remedy: str) -> dict[str, Any]
 
 
 def damaged(where: str, error: object, remedy: str) -> ConfigurationError:
-    """The refusal of a file that does not hold what was written."""
+    """The error about a file whose content is damaged."""
     return ConfigurationError(f"{where} is damaged ({' '.join(str(error).split())[:120]}); {remedy}")

@@ -1,4 +1,4 @@
-"""Python objects that a configuration names as `module:name`: a model, a loss, an optimizer of one's own."""
+"""Python objects that a configuration names as `module:name`: a user's own model, loss or optimizer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tpujob_trainer.errors import ConfigurationError, brief
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 PATTERN = rf"^{_NAME}(\.{_NAME})*:{_NAME}$"
-"""Of a reference, as Python and the API server read it alike."""
+"""Regular expression of a reference, which Python and the API server interpret alike."""
 NOT_ONE = "is not module:name; write it as in my_package.model:Decoder"
-"""What is said of a text that is none."""
+"""The message about a text that is not a reference."""
 
 WHERE_CODE_COMES_FROM = "submit it with --code, build it into the image, or start where it is"
 
@@ -27,7 +27,7 @@ class MissingModuleError(ConfigurationError):
 
 
 def require_reference(text: str, key: str) -> None:
-    """Returns if the text is a reference.
+    """Checks that the text is a reference.
 
     Raises:
         ValueError: it is not; the message begins with the key.
@@ -37,15 +37,15 @@ def require_reference(text: str, key: str) -> None:
 
 
 def load_reference(text: str, field: str) -> Any:
-    """The object that `module:name` stands for.
+    """The object that `module:name` names.
 
     Args:
         text: the reference.
-        field: whose value it is, for messages.
+        field: the field with this value, for messages.
 
     Raises:
-        MissingModuleError: there is no such module here, or none of those that it imports.
-        ConfigurationError: the module cannot be imported, or has no such name, or it cannot be called.
+        MissingModuleError: the module, or one that it imports, is not on this machine.
+        ConfigurationError: the module cannot be imported, has no such name, or the object cannot be called.
     """
     module_name, _, name = text.partition(":")
     try:
@@ -69,12 +69,12 @@ def load_reference(text: str, field: str) -> Any:
 
 @functools.cache
 def source_digest(text: str, field: str) -> str:
-    """16 hexadecimal digits of the source of the module that a reference names; other code, other digits.
+    """A digest, 16 hexadecimal digits, of the source of the module that a reference names.
 
-    Read once in a process, as the module is.
+    The source is read once in a process, as the module is.
 
     Raises:
-        ConfigurationError: as `load_reference`, or there is no source.
+        ConfigurationError: as `load_reference`, or the module has no source file.
     """
     load_reference(text, field)
     module = importlib.import_module(text.partition(":")[0])

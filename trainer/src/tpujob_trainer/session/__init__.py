@@ -1,1 +1,1 @@
-"""What every task and every loop of the SDK starts and ends with: the processes, the report, data and checkpoints."""
+"""The start and end of every task and every loop of the SDK: the processes, the report, data and checkpoints."""

@@ -1,4 +1,4 @@
-"""The checkpoints of an attempt, and what report, metrics and log say about them."""
+"""The checkpoints of an attempt, and their entries in report, metrics and log."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tpujob_trainer.train.save_policy import SavePolicy
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN_SECONDS = 60.0
-"""After a save that failed."""
+"""Delay of the next save after a failed one."""
 PASSED_OVER_SECONDS = 10.0
-"""After one that was not started, because storage was busy with the one before."""
+"""Delay after one that was not started, because storage was busy with the one before."""
 
 
 class SavingConfig(Protocol):
-    """When a run is saved, and what it is; `config.resolve.ResolvedConfig` has it."""
+    """When a run is saved, and its configuration; implemented by `config.resolve.ResolvedConfig`."""
 
     @property
     def checkpoint(self) -> CheckpointConfig:
@@ -43,7 +43,7 @@ class SavingConfig(Protocol):
 
 
 class Checkpointing:
-    """The checkpoints of an attempt, when states are saved, and what report and metrics say about it."""
+    """The checkpoints of an attempt, when states are saved, and their entries in report and metrics."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Checkpointing:
         described: Mapping[str, str | int],
         session: Session,
     ) -> None:
-        """Nothing is read or written yet.
+        """Does not read or write anything yet.
 
         Args:
             run: The configuration.
@@ -70,7 +70,7 @@ class Checkpointing:
         self.report, self.stop = session.report, session.stop
         self._metrics = metrics
         self._evaluated: dict[int, Mapping[str, float]] = {}
-        """By step; of states whose save may still be under way, too."""
+        """By step; includes states whose save may still be in progress."""
         if directory:
             metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
             self.checkpoints = Checkpoints(
@@ -108,7 +108,7 @@ class Checkpointing:
             logger.info("Committed the checkpoint of step %d after %.1f s", commit.step, seconds)
 
     def _record_evaluations(self, committed_step: int) -> None:
-        """States are evaluated after they are saved: what was found by now is kept with its checkpoint."""
+        """Records the metrics found so far with their checkpoints: states are evaluated after they are saved."""
         assert self.checkpoints is not None
         facts = self.report.snapshot()
         step, loss = facts.get("evaluation_step"), facts.get("evaluation_loss")

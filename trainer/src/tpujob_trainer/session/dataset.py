@@ -1,4 +1,4 @@
-"""The text of a session: its units, made once by process 0, kept beside the checkpoint, the same for all processes."""
+"""The data of a session: its units, made once by process 0, kept in the checkpoint directory for all processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tpujob_trainer.storage import is_local
 from tpujob_trainer.storage.unusable import unusable
 
 MANIFEST_LIMIT_SECONDS = 3600.0
-"""For process 0 to read the footers of all files."""
+"""Limit for process 0 to read the footers of all files."""
 METADATA_LIMIT_SECONDS = 300.0
-"""For process 0 to read what the newest checkpoint says about itself."""
+"""Limit for process 0 to read the metadata of the newest checkpoint."""
 EVALUATION = "evaluation"
 """Folder of the checkpoint directory for the manifest of the evaluation's data."""
 
 
 class BatchesConfig(Protocol):
-    """What batches depend on; `config.resolve.ResolvedConfig` has it."""
+    """The values that batches depend on; implemented by `config.resolve.ResolvedConfig`."""
 
     @property
     def data(self) -> data.DataConfig:
-        """Which text."""
+        """The data block."""
 
     @property
     def batch_size(self) -> int:
@@ -41,12 +41,12 @@ class BatchesConfig(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of the order."""
+        """Of the order of rows."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a run is trained on, and how it is divided."""
+    """The data that a run is trained on, and how it is divided."""
 
     manifest: data.Manifest
     tokenizer: data.Tokenizer
@@ -56,10 +56,10 @@ class Dataset:
 
 
 def training_data(run: BatchesConfig, tokenizer: data.Tokenizer, session: Session) -> Dataset:
-    """The run's data; where a checkpoint is there, exactly what it was trained on so far.
+    """The run's data; if there is a checkpoint, exactly the data that it was trained on.
 
     Raises:
-        ConfigurationError: the batches would not be those that the run started with; the field is named.
+        ConfigurationError: the batches would differ from those that the run started with; names the field.
     """
     manifest = shared_manifest(run.data, session, batch_size=run.batch_size)
     begun = _begun_with(session.directory, session.runtime)
@@ -74,7 +74,7 @@ def training_data(run: BatchesConfig, tokenizer: data.Tokenizer, session: Sessio
 
 
 def _begun_with(directory: str | None, runtime: Runtime) -> Mapping[str, str | int] | None:
-    """What the newest checkpoint says about its data; None where there is no checkpoint."""
+    """The description of the newest checkpoint's data; None: there is no checkpoint."""
     if directory is None:
         return None
 
@@ -94,16 +94,16 @@ def _begun_with(directory: str | None, runtime: Runtime) -> Mapping[str, str | i
 def shared_manifest(
     config: data.DataConfig, session: Session, *, batch_size: int, folder: str | None = None
 ) -> data.Manifest:
-    """The data's units, for all processes and attempts.
+    """The data's units, the same for all processes and attempts.
 
     Args:
-        config: which data.
+        config: the data block.
         session: of this process. Its checkpoint directory keeps the units; without one every process lists the data.
         batch_size: rows of a global batch.
         folder: of the checkpoint directory; None: the directory itself.
 
     Raises:
-        DataChangedError: the data is not what it was when the run started.
+        DataChangedError: the data has changed since the run started.
     """
     directory = session.directory
     if directory is None:

@@ -1,7 +1,7 @@
-"""The hosts themselves, before the first step: an all-reduce over all devices, checked, and what hosts are short of.
+"""Checks the hosts before the first step: the result of an all-reduce over all devices, and scarce resources.
 
-A host with broken links or a wrong result otherwise shows itself as a loss that diverges after hours. What is wrong
-ends the run; what is slow or odd is a warning. One small program is compiled, so it takes about a second.
+Without it, a host with broken links or wrong results is noticed only when the loss diverges after hours. A wrong result
+ends the run; a slow or unusual host causes a warning. One small program is compiled, so it takes about a second.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from tpujob_trainer.model.chips import BY_KIND
 logger = logging.getLogger(__name__)
 
 LIMIT_SECONDS = 120.0
-"""For all hosts to be ready, and to have the result."""
+"""Limit for all hosts to be ready, and again for them to have the result."""
 BANDWIDTH_BYTES = 64 << 20
-"""Of each device, for `preflight.bandwidth`."""
+"""Bytes that each device reduces for `preflight.bandwidth`."""
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found."""
+    """The result of the checks."""
 
     seconds: float
     warnings: tuple[str, ...]
 
 
 def check_hosts(runtime: Runtime, config: PreflightConfig) -> Preflight:
-    """Checks the hosts of a run; all processes call it alike.
+    """Checks the hosts of a run; all processes must call it.
 
     Raises:
-        TrainerError: an exchange has a wrong result; the host is named, the same on all processes.
-        CoordinationError: a host was not ready within two minutes; it is named.
+        TrainerError: an exchange has a wrong result; names the host, the same on all processes.
+        CoordinationError: a host was not ready within two minutes; names it.
     """
     began = time.monotonic()
     talk = runtime.coordination
@@ -78,7 +78,7 @@ def check_hosts(runtime: Runtime, config: PreflightConfig) -> Preflight:
 
 
 def contribution(devices: list[jax.Device]) -> dict[int, np.ndarray]:
-    """What each device of this process adds, float32 [devices]: its own number plus one in its own place."""
+    """The summand of each device of this process, float32 [devices]: its index plus one at its index, else 0."""
     mine = {}
     for place, device in enumerate(devices):
         if device.process_index == jax.process_index():
@@ -88,12 +88,12 @@ def contribution(devices: list[jax.Device]) -> dict[int, np.ndarray]:
 
 
 def free_memory_bytes() -> int:
-    """Memory of this host that a process can still get."""
+    """Free memory of this host."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _place(mesh: Mesh, mine: dict[int, np.ndarray]) -> jax.Array:
-    """float32 [devices, devices], a row on each device; returns once they are there."""
+    """An array, float32 [devices, devices], with a row on each device; returns when they are there."""
     rows = NamedSharding(mesh, PartitionSpec("all"))
 
     def row(index: tuple[slice, ...]) -> np.ndarray:
@@ -104,7 +104,7 @@ def _place(mesh: Mesh, mine: dict[int, np.ndarray]) -> jax.Array:
 
 
 def _require_right_sum(runtime: Runtime, mesh: Mesh, numbers: jax.Array) -> None:
-    """Raises a TrainerError that names who contributed or received something wrong."""
+    """Raises a TrainerError that names hosts that contributed or received a wrong value."""
     everywhere = NamedSharding(mesh, PartitionSpec())
     total = jax.jit(lambda rows: rows.sum(axis=0), out_shardings=everywhere)(numbers)
     expected = np.arange(1, mesh.size + 1, dtype=np.float32)
@@ -129,7 +129,7 @@ def _require_right_sum(runtime: Runtime, mesh: Mesh, numbers: jax.Array) -> None
 
 
 def _measure_bandwidth(mesh: Mesh, *, is_lead: bool) -> None:
-    """Logs how fast all devices reduce 64 MiB each, beside what the links of the chip give."""
+    """Logs how fast all devices reduce 64 MiB each, compared with the links of the chip."""
     rows = NamedSharding(mesh, PartitionSpec("all"))
     columns = BANDWIDTH_BYTES // 4
     make = jax.jit(lambda: jax.numpy.ones((mesh.size, columns), np.float32), out_shardings=rows)

@@ -17,7 +17,7 @@ from tpujob_trainer.telemetry.report import Report
 def serve_report(
     process: Process, watchdog: WatchdogConfig, stop: StopRequest, *, in_pod: bool, profiler: Profiler | None = None
 ) -> tuple[Report, Metrics]:
-    """The report of this process and the metrics made of it, both served at its report port."""
+    """Starts to serve the report of this process and its metrics at its report port, and returns both."""
     report = Report(age=process_age())
     report.follow(METER.facts)
     metrics = Metrics(report)

@@ -1,4 +1,4 @@
-"""What a run starts and ends with: the other processes, the report, the checkpoint directory, the attempt's file."""
+"""The start and end of a run: the other processes, the report, the checkpoint directory, the attempt's file."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 class SessionConfig(Protocol):
-    """The part of a configuration that a session reads; `config.schema.TrainerConfig` has it."""
+    """The part of a configuration that a session reads; implemented by `config.schema.TrainerConfig`."""
 
     @property
     def checkpoint(self) -> CheckpointConfig:
-        """Whose directory may be taken over."""
+        """The block whose `adopt` names the job whose directory may be taken over."""
 
     @property
     def preflight(self) -> PreflightConfig:
@@ -57,7 +57,7 @@ class SessionConfig(Protocol):
 
 @dataclass(frozen=True)
 class Session:
-    """One attempt of a run in this process, from the moment all processes are there."""
+    """One attempt of a run in this process, once all processes are connected."""
 
     runtime: Runtime
     directory: str | None
@@ -81,12 +81,12 @@ class Session:
         in_pod: bool,
         profiler: Profiler | None = None,
     ) -> Self:
-        """The session of this process; waits for the others. `profiler` answers requests over HTTP from the start.
+        """Starts the session of this process; waits for the others. `profiler` answers HTTP requests from the start.
 
         Raises:
-            PeersMissingError: a process did not come.
-            ConfigurationError: the checkpoint directory is another job's.
-            TrainerError: jax does not see the devices that were asked for.
+            PeersMissingError: a process did not connect.
+            ConfigurationError: the checkpoint directory belongs to another job.
+            TrainerError: JAX does not see the requested devices.
         """
         started = datetime.datetime.now(datetime.UTC)
         report, metrics = serve_report(process, config.watchdog, stop, in_pod=in_pod, profiler=profiler)
@@ -131,7 +131,7 @@ class Session:
         return session
 
     def end(self) -> None:
-        """Leaves together with the others, for a run that ends in order."""
+        """Disconnects together with the other processes, for a run that ends normally."""
         self.runtime.close()
         if self.claim:
             self.claim.close()
@@ -151,7 +151,7 @@ class Session:
 def _joined(
     process: DistributedProcess | LocalProcess, config: SessionConfig, stop: StopRequest, report: Report
 ) -> Runtime:
-    """The runtime of this process, once all processes have met and JAX sees all devices."""
+    """The runtime of this process, once all processes are connected and JAX sees all devices."""
 
     def met(peers: Peers) -> None:
         stop.joined(peers)
@@ -181,7 +181,7 @@ def _joined(
 
 
 def _claimed(directory: str, owner: str, config: SessionConfig, runtime: Runtime, report: Report) -> ownership.Claim:
-    """The claim of the checkpoint directory; what it waits for is reported."""
+    """Claims the checkpoint directory, and reports what it waits for."""
     return ownership.claim(
         directory,
         owner=owner,

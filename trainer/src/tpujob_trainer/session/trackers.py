@@ -22,7 +22,7 @@ from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
 
 LIMIT_SECONDS = 60.0
 EXIT_SECONDS = 3.0
-"""For what is left, where a run ends otherwise than at its end."""
+"""Limit for pending entries if a run does not end normally."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class OpenedFor:
     """The run that a tracker is opened for."""
 
     summary: Mapping[str, Any]
-    """What people look for in a list of runs."""
+    """The configuration, devices and hosts, for a list of runs."""
     directory: str | None
     """The checkpoint directory."""
     first_step: int
@@ -43,11 +43,11 @@ class TrackerKind:
     name: str
     """Its block in `trackers`, and its label in metrics and messages."""
     package: str
-    """What Python imports for it."""
+    """The package that it imports."""
     open: Callable[[Any, OpenedFor], Tracker]
-    """Given the block; called in the tracker's thread on process 0 alone, and imports the package there."""
+    """Opens it from its block; called in the tracker's thread on process 0 only, and imports the package there."""
     needs_directory: Callable[[Any], str | None] = lambda block: None
-    """The field that is required where there is no checkpoint directory; None: the block is complete."""
+    """The field that is required if there is no checkpoint directory; None: the block is complete."""
 
 
 def _tensorboard(block: TensorboardConfig, of: OpenedFor) -> Tracker:
@@ -84,15 +84,15 @@ def make_trackers(
     keeps_samples: bool,
     field: str = f"{BLOCK}.trackers",
 ) -> Trackers:
-    """The trackers that are configured, metrics.csv and samples.jsonl; nothing on any process but 0.
+    """The configured trackers, metrics.csv and samples.jsonl; none on processes other than 0.
 
     Args:
-        config: Which ones; None: the files alone.
-        session: Of this process; all call it alike.
-        first_step: Steps done before this attempt; what an earlier one recorded of later steps is left out.
+        config: The trackers block; None: only the files.
+        session: Of this process; all processes must make the call.
+        first_step: Steps done before this attempt; entries of earlier attempts for later steps are left out.
         summary: The run's configuration, for a list of runs; devices and hosts are added.
-        keeps_samples: Whether there will be texts.
-        field: Where `config` was written, for messages.
+        keeps_samples: Whether the run will have sampled texts.
+        field: The field of `config`, for messages.
 
     Raises:
         ConfigurationError: a package is not installed on process 0, or there is no place for the files.

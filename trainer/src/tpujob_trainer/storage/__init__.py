@@ -1,4 +1,4 @@
-"""Small objects on storage: beside a checkpoint, in the output of workers."""
+"""Small objects on storage: files beside a checkpoint, the output of workers."""
 
 from tpujob_trainer.storage.bucket import Bucket, Stored, is_local
 from tpujob_trainer.storage.opening import open_bucket

@@ -1,6 +1,6 @@
-"""What a bucket can do.
+"""The interface of a bucket.
 
-A further backend is a module with a class that has these methods, and a line in `opening`.
+To add a backend, write a class with these methods in a module of its own, and open it in `opening`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Bucket(Protocol):
     """The objects under one URL. Methods may be called from any thread.
 
     Nothing is cached: a read sees what any other process wrote before. Every method raises OSError with the name of the
-    object when storage fails: PermissionError when it refuses, TimeoutError or ConnectionError when it is out of reach
-    (`storage.errors` tells them from each other).
+    object when storage fails: PermissionError when it denies access, TimeoutError or ConnectionError when it is out of
+    reach (`storage.errors` distinguishes them).
     """
 
     url: str
-    """Of the folder that names are relative to, without a slash at its end."""
+    """URL of the folder that names are relative to, without a trailing slash."""
 
     def read(self, name: str) -> bytes:
         """The content of an object.
@@ -41,31 +41,31 @@ class Bucket(Protocol):
         """
 
     def look(self, name: str) -> Stored | None:
-        """The content of an object and its version; None when there is none."""
+        """The content of an object and its version; None: there is none."""
 
     def write(self, name: str, data: bytes | str) -> None:
-        """Writes an object in the place of the one that may be there. Readers see the one or the other, whole."""
+        """Writes an object, and replaces an existing one. Readers see either the old or the new object, complete."""
 
     def create(self, name: str, data: bytes | str) -> bytes | None:
-        """Writes an object unless there is one. Of several that try at once with different data, one succeeds.
+        """Writes an object unless it exists. If several processes try at once with different data, one succeeds.
 
         Returns:
-            The version; None when there is an object with other data.
+            The version; None: there is an object with other data.
         """
 
     def replace(self, name: str, data: bytes | str, *, version: bytes) -> bytes | None:
         """Writes an object if it still has this version.
 
         Returns:
-            The new version; None when the object has changed or is gone, and was left alone. An answer that was lost on
-            its way looks like that as well: an object with the same data counts as written.
+            The new version; None: the object has changed or is gone, and was not written. A lost response looks like
+            that as well, so an object with the same data counts as written.
         """
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names that begin with `prefix`, sorted, those in folders below included."""
+        """The names that begin with `prefix`, sorted, including those in subfolders."""
 
     def delete(self, name: str, *, version: bytes | None = None) -> bool:
-        """Removes an object, with `version` only if it still has that; whether it is gone."""
+        """Removes an object, with `version` only if it still has that version; returns whether it is gone."""
 
 
 def is_local(url: epath.PathLike) -> bool:

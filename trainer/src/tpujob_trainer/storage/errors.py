@@ -1,4 +1,4 @@
-"""What a failed access to storage means: refused for good, out of reach for now, or damaged."""
+"""Classifies errors of storage: access denied, object missing, storage full, or out of reach for now."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LOCAL = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE, 
 
 
 def brief(error: BaseException) -> str:
-    """One line with storage's own message, which libraries wrap in errors about their own code."""
+    """One line with the message of storage itself, which libraries wrap in errors about their own code."""
     return errors.brief(_chain(error)[-1])
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether there is no room left: another try succeeds once there is some."""
+    """Whether storage has no space left: a retry succeeds once there is some."""
     return any(
         getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(cause))
         for cause in _chain(error)
@@ -37,12 +37,12 @@ def is_full(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether storage answered that this process may not: another try would end the same way."""
+    """Whether storage denied access: a retry would fail the same way."""
     return any(_is_refused(cause) for cause in _chain(error))
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether storage answered that what was asked for is not there; to a write, that the bucket is not."""
+    """Whether storage answered that the object does not exist; for a write, that the bucket does not."""
     return any(
         isinstance(cause, FileNotFoundError)
         or _status_of(cause) == 404
@@ -52,12 +52,12 @@ def is_missing(error: BaseException) -> bool:
 
 
 def is_out_of_reach(error: BaseException) -> bool:
-    """Whether the failure says nothing about the data: refused, overloaded, slow, no memory."""
+    """Whether the failure says nothing about the data: access denied, storage overloaded or slow, no memory."""
     return any(_is_out_of_reach(cause) for cause in _chain(error))
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the machine's name, or the way to it, was not found: no server answered, so nothing was refused."""
+    """Whether no server was reached: its name did not resolve, there is no route, or it refused the connection."""
     return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNROUTED)
 
 
@@ -83,19 +83,19 @@ def _is_out_of_reach(error: BaseException) -> bool:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """Of HTTP, as gcsfs and urllib keep it."""
+    """The HTTP status, as gcsfs and urllib keep it; None: there is none."""
     code = getattr(error, "code", None)
     return int(code) if isinstance(code, int | str) and re.fullmatch(r"[1-5]\d\d", str(code)) else None
 
 
 def _without_paths(text: str) -> str:
-    """The text without paths and URLs: their words are chosen by people, and may be any of those above."""
+    """The text without paths and URLs: users choose their words, which may match the patterns above."""
     unquoted = re.sub(r'"[^"]*"', lambda quoted: "" if "/" in quoted[0] else quoted[0], text)
     return re.sub(r"\S*/\S*", "", unquoted)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error and what caused it, the root last."""
+    """The error and its causes, the root cause last."""
     chain = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)

@@ -1,4 +1,4 @@
-"""A bucket on any storage that fsspec opens. Conditional writes are left out: fsspec has no common form of them."""
+"""A bucket on any storage that fsspec opens, without writes on a version: fsspec has no common interface for them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FsspecBucket:
         return hashlib.sha256(_bytes(data)).digest()
 
     def replace(self, name: str, data: bytes | str, *, version: bytes) -> bytes | None:
-        """Not possible here.
+        """Not supported.
 
         Raises:
             ConfigurationError: always.
@@ -72,7 +72,7 @@ class FsspecBucket:
         """As `Bucket.delete`, without `version`.
 
         Raises:
-            ConfigurationError: there is a condition.
+            ConfigurationError: `version` is given.
         """
         if version is not None:
             raise self._unconditional(name)

@@ -12,13 +12,13 @@ from tpujob_trainer.storage.bucket import Bucket, is_local
 
 
 def open_bucket(url: epath.PathLike) -> Bucket:
-    """The bucket at a `gs://` address, a local path, or whatever else fsspec opens. Nothing is read yet."""
+    """The bucket at a `gs://` address, a local path, or any other URL that fsspec opens. Nothing is read yet."""
     return _open(str(Path(url).absolute()) if is_local(url) else str(url).rstrip("/"))
 
 
 @functools.cache
 def _open(url: str) -> Bucket:
-    # Imported here: the libraries take a while, and a process needs one of them.
+    # Imported here: the libraries are slow to import, and a process needs one of them.
     if is_local(url) or storage_address.is_bucket(url):
         from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
 

@@ -1,6 +1,6 @@
-"""Whether anybody answers where a bucket is: a connection, made before the first request.
+"""Checks that the server of a bucket is reachable, by a connection before the first request.
 
-The libraries ask for a minute and say nothing meanwhile when a name is unknown or no server listens.
+When a name is unknown or no server listens, the libraries retry for a minute without a message.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tpujob_trainer.errors import brief
 
 GCS = "https://storage.googleapis.com"
 GCS_VARIABLES = ("TENSORSTORE_GCS_HTTP_URL", "STORAGE_EMULATOR_HOST")
-"""They name another server, an emulator for instance."""
+"""Environment variables that name another server, for example an emulator."""
 PROXY_VARIABLES = ("https_proxy", "http_proxy", "all_proxy")
 CONNECT_SECONDS = 3.0
-"""For one try."""
+"""Timeout of one try."""
 INTERVAL_SECONDS = 1.0
 LIMIT_SECONDS = 15.0
 """Name servers and routes of a pod that has just started take a few seconds."""
@@ -33,13 +33,13 @@ def wait_until_reachable(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Returns when the server of a bucket takes connections; at once for paths, other storage, and behind a proxy.
+    """Returns when the server of a bucket accepts connections; at once for paths, other storage, and behind a proxy.
 
     Args:
         url: The bucket or path.
-        notice: Is given what hinders, from the first failure on, and None when it is over.
-        limit_seconds: From the first failure.
-        wait: Waits for so many seconds.
+        notice: Called with the problem at each failure, and with None when a connection succeeds after failures.
+        limit_seconds: From the call until it gives up.
+        wait: Sleeps for a number of seconds.
         clock: Seconds, monotonic.
 
     Raises:
@@ -65,7 +65,7 @@ def wait_until_reachable(
 
 
 def server_of(url: str) -> tuple[str, int] | None:
-    """Host and port that answer for `gs://` and `http(s)://`; None for the others, and where they are unknown."""
+    """Host and port of the server for `gs://` and `http(s)://`; None: another address, or a proxy is set."""
     names = {name.lower() for name, value in os.environ.items() if value}
     if names & set(PROXY_VARIABLES):
         return None
@@ -78,10 +78,10 @@ def server_of(url: str) -> tuple[str, int] | None:
 
 
 def connect(server: tuple[str, int]) -> None:
-    """Returns when a server takes connections.
+    """Returns when a server accepts a connection.
 
     Raises:
-        ConnectionError: it does not, or has no address; the text names it and says why.
+        ConnectionError: it does not, or its name does not resolve; the message names the server and the reason.
     """
     try:
         socket.create_connection(server, timeout=CONNECT_SECONDS).close()

@@ -1,7 +1,7 @@
 """A bucket on Google Cloud Storage or in a directory.
 
 TensorStore writes the arrays of checkpoints to the same place, has conditional writes for both kinds of storage, and
-asks again while storage is overloaded.
+retries while storage is overloaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpujob_trainer.storage import errors
 from tpujob_trainer.storage.bucket import Stored, is_local
 
 REQUEST_SECONDS = 30.0
-"""For one object, with all repetitions."""
+"""Limit for one object, including all retries."""
 
 
 class TensorStoreBucket:
@@ -60,7 +60,7 @@ class TensorStoreBucket:
 
     def names(self, prefix: str = "") -> list[str]:
         """As `Bucket.names`."""
-        # The first name after all that begin so: the last byte counted up.
+        # The first name after all with this prefix: its last character plus one.
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
         found = self._wait(prefix, self._objects.list(tensorstore.KvStore.KeyRange(prefix, end)))
         return sorted(name.decode() for name in found)
@@ -71,13 +71,13 @@ class TensorStoreBucket:
 
     @functools.cached_property
     def _absent(self) -> bytes:
-        """The version of what is not there; TensorStore has no name for it."""
+        """The version of an object that does not exist; TensorStore has no constant for it."""
         name = "a name that no object has"
         generation: bytes = self._wait(name, self._objects.read(name)).stamp.generation
         return generation
 
     def _wait(self, name: str, future: Any) -> Any:
-        """The result. TensorStore raises ValueError with a status code in its text, whatever went wrong."""
+        """The result of a future. TensorStore raises ValueError with a status code in its text for every failure."""
         where = f"{self.url}/{name}"
         try:
             return future.result(timeout=REQUEST_SECONDS)

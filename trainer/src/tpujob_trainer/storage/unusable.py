@@ -1,4 +1,4 @@
-"""What a run ends with when its directory cannot be used: for good, or for now."""
+"""The errors that end a run whose directory cannot be used, permanently or for now."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tpujob_trainer.storage import is_local
 
 
 def unusable(directory: str, error: Exception, *, field: str = "spec.checkpointDir") -> errors.TrainerError:
-    """What to end with when a directory cannot be read or written.
+    """The error that ends a run whose directory cannot be read or written.
 
     Args:
         directory: A path or the address of a folder of a bucket.
-        error: What a library raised.
-        field: Of the job, which names the directory.
+        error: Of a library.
+        field: The field of the job that names the directory.
     """
-    # What comes from a bucket has no error number, and often no more text than an address.
+    # Errors from a bucket have no error number, and often no text except an address.
     cause = error.strerror if isinstance(error, OSError) and error.strerror else errors.brief(error)
     if isinstance(error, FileExistsError | NotADirectoryError):
         return errors.ConfigurationError(
@@ -44,10 +44,10 @@ def unusable(directory: str, error: Exception, *, field: str = "spec.checkpointD
 
 @contextlib.contextmanager
 def used(directory: str) -> Iterator[None]:
-    """Within it nothing but `spec.checkpointDir` is read and written.
+    """Converts errors of the block, in which only `spec.checkpointDir` may be read and written.
 
     Raises:
-        TrainerError: what storage answered, in whatever class a library has for it, as `unusable` says it.
+        TrainerError: an error of any class inside the block, as converted by `unusable`.
     """
     try:
         yield

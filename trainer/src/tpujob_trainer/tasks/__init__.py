@@ -1,1 +1,1 @@
-"""One file for each purpose that assembles parts, and the parts it assembles."""
+"""The tasks of the trainer, a module for each, and the parts that they assemble."""

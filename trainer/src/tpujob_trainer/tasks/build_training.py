@@ -1,4 +1,4 @@
-"""From the parts of a run to what the loop needs: the step compiled, trackers, progress, hooks."""
+"""Builds what the loop needs from the parts of a run: compiled step, trackers, progress and hooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpujob_trainer.train.step_logger import Progress
 
 
 def build_training(parts: Parts, *, first_step: int) -> Training:
-    """The training of an attempt that starts after `first_step` steps; all processes call it alike.
+    """The training of an attempt that starts after `first_step` steps; all processes must call this.
 
     Raises:
         ConfigurationError: a tracker's package or a folder is missing, or the step does not fit into memory.

@@ -1,4 +1,4 @@
-"""Compiling such that no process waits for another one on the devices."""
+"""Compiles functions so that no process waits in a collective for another one that still compiles."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tpujob_trainer.train.compile.program import needed_bytes
 logger = logging.getLogger(__name__)
 
 LIMIT_SECONDS = 1800.0
-"""For the slowest process to compile."""
+"""Limit for the slowest process to compile."""
 
 
 class Compiler:
-    """Compiles the functions of a run, on all processes alike."""
+    """Compiles the functions of a run; all processes must make the same calls."""
 
     def __init__(self, runtime: Runtime, report: Report) -> None:
-        """`report` shows the phase."""
+        """`report` gets the phase."""
         self._runtime = runtime
         self._report = report
 
     def compile(self, name: str, jitted: Any, *abstract: Any) -> Any:
-        """The compiled function, once all processes have it.
+        """The compiled function; returns once all processes have it.
 
-        The fastest one would wait for the others in an exchange between devices otherwise, which has limits of its own
-        (30 s over gloo).
+        Otherwise the fastest process would wait for the others in a collective, which has its own limits (30 s with
+        gloo).
         """
         self._report.enter("compiling")
         started = time.monotonic()
@@ -53,9 +53,9 @@ class Compiler:
 
 
 def refuse_too_large_a_state(state: Any) -> None:
-    """Returns if weights and optimizer fit into the memory of this host, where devices are CPUs.
+    """Checks that weights and optimizer fit into the memory of this host, if devices are CPUs.
 
-    Making them would take the memory that other programs of the machine use, before the kernel ends the process.
+    Creating them would take memory that other programs of the machine use, before the kernel ends the process.
 
     Args:
         state: A pytree of arrays or their shapes, with shardings.
@@ -77,10 +77,10 @@ def refuse_too_large_a_state(state: Any) -> None:
 
 
 def _check_host_memory(name: str, compiled: Any) -> None:
-    """Returns if the memory of this host is enough where devices are CPUs: the kernel would end the process later.
+    """Checks the memory of this host if devices are CPUs: the kernel would end the process later.
 
     Raises:
-        ConfigurationError: it is not; every other attempt would end the same way.
+        ConfigurationError: it is too small; every other attempt would end the same way.
     """
     if jax.default_backend() != "cpu" or (found := compiled.memory_analysis()) is None:
         return

@@ -1,4 +1,4 @@
-"""The finished model as files of Hugging Face, written by all processes after the last step."""
+"""Exports the finished model in the Hugging Face format; all processes write after the last step."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from tpujob_trainer.train.step_logger import Progress
 FOLDER = "export"
 """In the checkpoint directory."""
 LIMIT_SECONDS = 3600.0
-"""For the slowest process to write its files."""
+"""Limit for the slowest process to write its files."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
-"""Between two tries, longer each time."""
+"""The wait between two tries, which doubles each time."""
 
 logger = logging.getLogger(__name__)
 
 
 def current(state: TrainState) -> Weights:
-    """The weights themselves."""
+    """The weights of a state."""
     return state.weights
 
 
 def averaged(state: TrainState) -> Weights:
-    """Their running average, which the optimizer keeps."""
+    """The running average of the weights, which the optimizer keeps."""
     average: Weights | None = averaged_weights(state.optimizer)
     assert average is not None  # the configuration requires emaDecay
     return average
 
 
 def folder_of(config: ExportConfig, directory: str | None) -> str:
-    """The folder that the files go to.
+    """The folder for the exported files.
 
     Raises:
         ConfigurationError: neither the field nor a checkpoint directory names it.
@@ -69,7 +69,7 @@ def folder_of(config: ExportConfig, directory: str | None) -> str:
 
 
 class Exporter:
-    """Writes the model of a run; all processes call its methods alike."""
+    """Writes the model of a run; all processes must make the same calls."""
 
     def __init__(self, run: ResolvedConfig, config: ExportConfig, model: Model, session: Session) -> None:
         """Nothing is read or written yet.
@@ -81,11 +81,11 @@ class Exporter:
         self._folder = folder_of(config, session.directory)
 
     def companions(self) -> Companions:
-        """The files beside the source's weights, once it is known that transformers has such a model.
+        """The other files of the source model; checks that transformers has such a model.
 
         Raises:
             ConfigurationError: transformers has no such model.
-            NotFoundError: the files may not be read any more.
+            NotFoundError: the files cannot be read any more.
         """
         run = self._run
         if isinstance(run.model, CustomShape):
@@ -97,13 +97,13 @@ class Exporter:
         return companions
 
     def write(self, step: int, state: TrainState, companions: Companions) -> None:
-        """Writes the model of a state; all that is trained is in a checkpoint.
+        """Writes the model of a state, which is in a checkpoint already.
 
-        While storage is out of reach or full it is tried again, by all processes, for `checkpoint.failAfterSeconds`.
+        If storage cannot be reached or is full, all processes try again, for `checkpoint.failAfterSeconds`.
 
         Raises:
             NotFoundError: the folder cannot be written to.
-            TrainerError: it could not for too long; another attempt writes the model.
+            TrainerError: all tries have failed; another attempt of the run writes the model.
         """
         coordination = self._session.runtime.coordination
         until = time.monotonic() + self._run.checkpoint.fail_after_seconds
@@ -157,7 +157,7 @@ class Exporter:
         )
 
     def write_if_missing(self, step: int, state: TrainState) -> None:
-        """Writes the model unless the folder holds one."""
+        """Writes the model unless the folder has one."""
 
         def is_there() -> bool:
             filesystem, path = fsspec.core.url_to_fs(self._folder)
@@ -191,7 +191,7 @@ class Exporter:
         return f"{BLOCK}.export.directory" if self._config.directory else "spec.checkpointDir"
 
     def _agree(self, name: str, trouble: Exception | None) -> None:
-        """An `Agree`: raises on all processes what the first of them met."""
+        """An `Agree`: raises the error of the first process that has one on all processes."""
         own = None if trouble is None else to_dict(unusable(self._folder, trouble, field=self._field))
         found = self._session.runtime.coordination.objections(name, own, limit_seconds=LIMIT_SECONDS)
         if found:
@@ -210,11 +210,11 @@ class ExportHook:
     every_steps: int | None = None
 
     def __init__(self, exporter: Exporter, progress: Progress) -> None:
-        """Reads the companions: what cannot be exported is refused before any step, and the source may go meanwhile.
+        """Reads the companions now: a model without export is refused before any step, and the source may be deleted.
 
         Raises:
             ConfigurationError: transformers has no such model.
-            NotFoundError: the files beside the source's weights may not be read any more.
+            NotFoundError: the other files of the source model cannot be read any more.
         """
         self._exporter, self._progress = exporter, progress
         self._companions = exporter.companions()

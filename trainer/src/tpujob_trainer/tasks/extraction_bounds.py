@@ -1,8 +1,8 @@
-"""Upper bounds of an extraction, by arithmetic alone: tokens, bytes of values, operations. No data is read.
+"""Upper bounds of an extraction, by arithmetic only: tokens, bytes of values, FLOPs. No data is read.
 
     python -m tpujob_trainer.tasks.extraction_bounds '{"trainer": {…}}'
 
-Writes one JSON object to stdout; `tpujob check` starts it and makes sentences of that.
+Writes one JSON object to stdout; `tpujob check` starts it and shows the result as text.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, m
 from tpujob_trainer.train.flops import forward_flops_per_token
 
 SCALE_BYTES = 4
-"""Of the scale that comes with each vector of int8."""
+"""Size of the scale of each int8 vector."""
 TOKEN_BYTES = 4
-"""Of the number of a token, which is kept beside the values."""
+"""Size of a token ID, which is stored with the values."""
 
 
 def kept_sites(extract: ExtractConfig, shape: ModelShape) -> tuple[Site, ...]:
-    """The sites of a model that are kept.
+    """The sites of a model whose values are written.
 
     Raises:
         ConfigurationError: the model has no such layer.
@@ -43,34 +43,34 @@ def kept_sites(extract: ExtractConfig, shape: ModelShape) -> tuple[Site, ...]:
 
 
 def vector_bytes(extract: ExtractConfig, sites: tuple[Site, ...], shape: ModelShape) -> int:
-    """Bytes of the values at one position, of all sites, before they are compressed."""
+    """Uncompressed bytes of the values of all sites at one position."""
     scale = SCALE_BYTES if extract.dtype == "int8" else 0
     return len(sites) * (shape.embed_dim * VALUE_BYTES[extract.dtype] + scale)
 
 
 def weight_bytes(config: TrainerConfig, shape: ModelShape) -> int:
-    """Bytes of the weights in the type of computation, in which a worker on TPUs holds them."""
+    """Bytes of the weights in the compute dtype, as a worker on TPUs holds them."""
     return shape.num_parameters * (4 if config.model.compute_dtype == "float32" else 2)
 
 
 def forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> int:
-    """Operations for a token, up to the last layer that is kept; without the output matrix."""
+    """FLOPs for a token, up to the last layer of the sites; without the output matrix."""
     last = max((each.end for each in passes(sites, shape.layers)), default=0)
     logits = 2 * shape.embed_dim * shape.vocab_size
     return (forward_flops_per_token(shape, length) - logits) * last // shape.layers
 
 
 def rows_flops(lengths: np.ndarray, of_token: Callable[[int], int]) -> int:
-    """Operations for rows of these lengths, of which `of_token` gives those of a token."""
+    """FLOPs for rows of these lengths; `of_token` returns those of a token in a row of a length."""
     found, counts = np.unique(lengths, return_counts=True)
     return sum(count * length * of_token(length) for length, count in zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
-    """The most that an extraction writes and computes, as JSON values; per row where `extract.rows` is not set.
+    """The most that an extraction writes and computes, as JSON values; only per row if `extract.rows` is not set.
 
     Raises:
-        ConfigurationError: the model has no such layer, or config.json of `model.from` asks for what is not supported.
+        ConfigurationError: the model has no such layer, or config.json of `model.from` needs an unsupported feature.
         NotFoundError: that config.json cannot be read from here.
     """
     shape = shape_of(config, BYTES_OF_TOKENIZER)
@@ -93,10 +93,12 @@ def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
 
 
 def shape_of(config: TrainerConfig, vocabulary: int, reach_seconds: float = REACH_SECONDS) -> ModelShape:
-    """The model, whose vocabulary is the tokenizer's unless the model says it; storage has so long to answer.
+    """The shape of the model; `vocabulary` is the tokenizer's, for a model that does not set its own.
+
+    Storage has `reach_seconds` to answer.
 
     Raises:
-        ConfigurationError: its fields contradict each other, or config.json asks for what is not supported.
+        ConfigurationError: its fields contradict each other, or config.json needs an unsupported feature.
         NotFoundError: config.json cannot be read from here.
     """
     if config.model.from_ is not None:
@@ -108,12 +110,12 @@ def shape_of(config: TrainerConfig, vocabulary: int, reach_seconds: float = REAC
 
 
 def main() -> int:
-    """Works out what the first argument says; the exit code."""
+    """Answers the request in the first argument; returns the exit code."""
     return answer(lambda: _found(parse_config(json.loads(sys.argv[1])["trainer"])))
 
 
 def _found(config: TrainerConfig) -> dict[str, Any]:
-    """The figures, or that config.json is not on this machine: pods may see it."""
+    """The figures, or why config.json cannot be read on this machine: pods may be able to."""
     if config.extract is None:
         raise ConfigurationError(f"{BLOCK}.extract: is missing; only an extraction has these bounds")
     try:

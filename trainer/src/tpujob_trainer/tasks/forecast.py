@@ -1,8 +1,8 @@
-"""What a job will read and write, from some rows of its data: rows, tokens, steps, bytes. No device is used.
+"""Forecast of what a job reads and writes, from a sample of its rows: rows, tokens, bytes. No device is used.
 
     python -m tpujob_trainer.tasks.forecast '{"trainer": {…}, "workers": 32}'
 
-Writes one JSON object to stdout; `tpujob check --data` starts it and makes sentences of that.
+Writes one JSON object to stdout; `tpujob check --data` starts it and shows the result as text.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES
 from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, shape_of, vector_bytes, weight_bytes
 
 BYTES_PER_PARAMETER = 12
-"""Of a checkpoint: a float32 weight and the two float32 moments of AdamW, Lion's one and Adafactor's few are less."""
+"""Of a checkpoint: a float32 weight and AdamW's two float32 moments; Lion and Adafactor need less."""
 
 COMPRESSED = 0.924
-"""What Zstandard leaves of normally distributed float32: only sign and exponent have less than 8 bits of information a
-byte. Orbax compresses arrays with it."""
+"""Compression ratio of Zstandard, which Orbax uses, for normally distributed float32: only sign and exponent have less
+than 8 bits of information per byte."""
 UNCOUNTED_UNIT_BYTES = 1 << 20
-"""Of files whose rows are not counted before they are read: what is read of one place."""
+"""Unit size for files whose rows are not counted before they are read: the bytes that are read at one place."""
 
 
 def training(config: TrainerConfig, *, steps: int, tokens: int) -> dict[str, Any]:
-    """The figures of a training run that makes so many steps with so many tokens.
+    """The figures of a training run of `steps` steps and `tokens` tokens.
 
     Raises:
-        TrainerError: as training would end for it.
+        TrainerError: the error that training would end with.
     """
     tokenizer = data.load_tokenizer(config.data)
     manifest = data.make_manifest(config.data)
@@ -74,10 +74,10 @@ def training(config: TrainerConfig, *, steps: int, tokens: int) -> dict[str, Any
 
 
 def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -> dict[str, Any]:
-    """The figures of an extraction by so many workers.
+    """The figures of an extraction.
 
     Raises:
-        TrainerError: as a worker would end for it.
+        TrainerError: the error that a worker would end with.
     """
     tokenizer = data.load_tokenizer(config.data)
     shape = shape_of(config, tokenizer.vocab_size, inspection.REACH_SECONDS)
@@ -146,7 +146,7 @@ def _unit_rows(
 
 
 def _planned(config: TrainerConfig) -> dict[str, int]:
-    """Steps and tokens of a model that is no preset."""
+    """Steps and tokens of a run whose model is not a preset."""
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     batch = (config.batch_size or max(1, DEFAULT_BATCH_TOKENS // length)) * length
     steps = config.steps or -(-(config.tokens or 0) // batch)
@@ -154,7 +154,7 @@ def _planned(config: TrainerConfig) -> dict[str, int]:
 
 
 def main() -> int:
-    """Works out what the first argument says; the exit code."""
+    """Answers the request in the first argument; returns the exit code."""
     log_to_stderr(logging.ERROR)
     RETRYING.limit_seconds = inspection.REACH_SECONDS
     return answer(lambda: _found(**json.loads(sys.argv[1])))

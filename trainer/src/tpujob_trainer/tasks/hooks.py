@@ -1,4 +1,4 @@
-"""What the loop does between steps, from the configuration: evaluation, samples, memory profiles, the export."""
+"""The configured hooks of the loop: evaluation, samples, callbacks, memory profiles and export."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tpujob_trainer.train.step_logger import Progress
 
 
 def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[Hook]:
-    """The hooks that are configured, compiled where they are needed before the end.
+    """The configured hooks; those that run before the last step are compiled here.
 
     Args:
         parts: Of the run.
         assembler: Of global batches.
-        progress: Is given the results.
+        progress: Gets the results.
 
     Raises:
         ConfigurationError: there is no folder to write to.
@@ -125,7 +125,7 @@ def _manifest(config: EvaluationConfig, parts: Parts) -> data.Manifest:
 
 
 class _Batches:
-    """The batches of the evaluation, the same ones each time."""
+    """The batches of the evaluation, the same each time."""
 
     def __init__(
         self,

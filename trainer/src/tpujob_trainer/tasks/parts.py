@@ -1,4 +1,4 @@
-"""What a pretraining run is assembled from, before its state is restored or made."""
+"""The parts of a pretraining run, assembled before its state is restored or created."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """All that does not change between the attempt's restores."""
+    """The parts of an attempt, which its restores do not change."""
 
     session: Session
     run: ResolvedConfig
@@ -48,10 +48,10 @@ class Parts:
 
 
 def assemble(session: Session, config: TrainerConfig) -> Parts:
-    """The parts of a run; what cannot train is refused here, before anything is compiled.
+    """The parts of a run; a configuration that cannot train is refused before anything is compiled.
 
     Raises:
-        TrainerError: of the class whose exit code says why.
+        TrainerError: a subclass, by cause.
     """
     config = dataclasses.replace(config, model=with_shape_read(config.model))
     tokenizer = data.load_tokenizer(config.data)

@@ -1,9 +1,9 @@
-"""Plain mistakes in a job, found in a moment and without devices: data, tokenizer, checkpoint directory, memory.
+"""Finds simple mistakes in a job quickly and without devices: data, tokenizer, checkpoint directory, memory.
 
     python -m tpujob_trainer.tasks.prerequisites '{"trainer": {…}, "checkpointDir": "…", "owner": "team/llama"}'
 
-Writes one JSON object to stdout: `problems` with which a run would end, each with its exit code, `warnings`, `unseen`
-for what cannot be reached from here, and `state_bytes`. `tpujob run` and `tpujob check` start it.
+Writes one JSON object to stdout: `problems`, which would end a run, each with its exit code; `warnings`; `unseen`, what
+cannot be reached from here; and `state_bytes`. `tpujob run` and `tpujob check` start it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
 
 REACH_SECONDS = 2.0
-"""For a storage to answer: the run would get the same answer."""
+"""Limit for storage to answer."""
 FREE_TO_CHANGE = frozenset({*TRAINING_ONLY, "remat", "compute_dtype"})
-"""Fields of a model that a run may change when it goes on."""
+"""Fields of a model that may change when a run is resumed."""
 
 
 @dataclasses.dataclass
 class Found:
-    """What is known after a look."""
+    """The findings about a job."""
 
     problems: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     """Each with its exit code."""
@@ -63,15 +63,15 @@ def look(
     is_run: bool,
     has_all_packages: bool = True,
 ) -> dict[str, Any]:
-    """All that can be seen from this machine, as JSON values.
+    """The findings that are possible from this machine, as JSON values.
 
     Args:
-        config: what was written.
-        checkpoint_dir: of the job; None if it has none.
-        owner: the job as "namespace/name".
+        config: As the user wrote it.
+        checkpoint_dir: Of the job; None: it has none.
+        owner: The job as "namespace/name".
         place: `devices`, `slices` and `platform` of all processes, and `devicesHere`, those of this machine.
-        is_run: all of its processes run on this machine, so that its storage and this memory are theirs.
-        has_all_packages: whether its launchers install nothing: what its code imports is here, or nowhere.
+        is_run: Whether all processes of the job run on this machine, with its storage and memory.
+        has_all_packages: Whether the launchers install no packages, so that imports must work on this machine.
     """
     found = Found()
     with _Warnings() as warnings:
@@ -106,7 +106,7 @@ def look(
 
 
 def _look_at_own_code(config: TrainerConfig, found: Found, *, must_be_here: bool) -> None:
-    """Whether what the block names as `module:name` can be imported; the module may come with the pods."""
+    """Adds problems with importing the block's `module:name` references; a missing module may exist in pods."""
     for text, field in _references(config):
         try:
             load_reference(text, field)
@@ -118,7 +118,7 @@ def _look_at_own_code(config: TrainerConfig, found: Found, *, must_be_here: bool
 
 
 def _references(config: TrainerConfig) -> Iterator[tuple[str, str]]:
-    """Each reference, and where it stands."""
+    """Each reference and its field."""
     evaluation = config.evaluation
     named = [
         ("model.custom", config.model.custom),
@@ -148,7 +148,7 @@ def _resolved(config: TrainerConfig, vocabulary: int, place: Mapping[str, Any]) 
 
 
 def _try[T](found: Found, question: Callable[[], T]) -> T | None:
-    """The answer of a question; its refusal becomes a problem, and silence of a storage something unseen."""
+    """The result of `question`; None: it failed. An error is added to the problems, unreachable storage to `unseen`."""
     try:
         return question()
     except StorageFailedError as error:
@@ -156,15 +156,15 @@ def _try[T](found: Found, question: Callable[[], T]) -> T | None:
     except TrainerError as error:
         found.problems.append((str(error), error.exit_code))
     except OSError as error:
-        # Of a client of storage: the run tries again, for longer.
+        # From a storage client: the run itself tries again, for longer.
         found.unseen.append(" ".join(str(error).split())[:300])
     return None
 
 
 def _directory(directory: Path, owner: str, adopt: str | None, run: ResolvedConfig | None) -> tuple[str, int] | None:
-    """What is wrong with a directory on a disk, and the exit code: its kind, rights, owner, a live run, another model.
+    """The problem of a local directory and its exit code: file type, permissions, owner, a live run, another model.
 
-    Only the first is reported: each makes the next ones pointless.
+    Only the first is reported: each makes the next ones pointless. None: there is none.
     """
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     field = "spec.checkpointDir"
@@ -189,7 +189,7 @@ def _directory(directory: Path, owner: str, adopt: str | None, run: ResolvedConf
 
 
 def _holder(lock: Path) -> str | None:
-    """The holder of a lock; None if it is free."""
+    """The holder of a lock; None: it is free, or cannot be read."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -206,7 +206,7 @@ def _holder(lock: Path) -> str | None:
 
 
 def _differences(directory: Path, run: ResolvedConfig) -> list[str]:
-    """Of the model of the newest checkpoint and this one."""
+    """The differences between the model of the newest checkpoint and that of `run`."""
     steps = layout.committed(str(directory))
     if not steps:
         return []
@@ -225,7 +225,7 @@ def _camel(name: str) -> str:
 
 
 class _Warnings(logging.Handler):
-    """What the data's own code warns of, while in its `with`."""
+    """A context manager that collects the warnings of the data code."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -244,7 +244,7 @@ class _Warnings(logging.Handler):
 
 
 def main() -> int:
-    """Answers the request in the first argument; the exit code."""
+    """Answers the request in the first argument; returns the exit code."""
     log_to_stderr(logging.CRITICAL)
     asked = json.loads(sys.argv[1])
     RETRYING.limit_seconds = REACH_SECONDS

@@ -1,4 +1,4 @@
-"""Pretraining: assemble the parts, restore or init, build, train."""
+"""Pretraining: assembles the parts, restores or initializes the state, compiles and trains."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tpujob_trainer.telemetry.profiler import Profiler
 logger = logging.getLogger(__name__)
 
 TRACKERS_SECONDS = 10.0
-"""For the trackers to send what is left, at the end. Less than the other processes wait."""
+"""Time for the trackers to send what is left at the end. Less than the other processes wait."""
 
 
 def run(
     process: DistributedProcess | LocalProcess, config: TrainerConfig, stop: StopRequest, *, in_pod: bool = False
 ) -> int:
-    """Trains as configured; the exit code of this process.
+    """Trains as configured; returns the exit code of this process.
 
     Raises:
-        TrainerError: of the class whose exit code says why.
+        TrainerError: a subclass, by cause.
     """
     process_id = process.process_id if isinstance(process, DistributedProcess) else 0
     profiler = Profiler(process.checkpoint_dir, process_id=process_id)
@@ -72,7 +72,7 @@ def _already_complete(parts: Parts, start: StartingPoint) -> str | None:
     run = parts.run
     if start.step >= run.steps:
         if run.export:
-            # An attempt that was ended between the last commit and the export.
+            # The attempt before may have ended between the last commit and the export.
             Exporter(run, run.export, parts.model, parts.session).write_if_missing(start.step, start.state)
         has, to_train_on = f"{start.step} of {run.steps} steps", "raise spec.trainer.steps or tokens"
     elif start.position is not None and data.has_ended(start.position, parts.dataset.plan):

@@ -1,6 +1,6 @@
-"""Whether a pod can use the job's checkpoint directory: an object is written, listed, read and deleted there.
+"""Checks that a pod can use the job's checkpoint directory: writes, lists, reads and deletes an object there.
 
-For `tpujob doctor --probe`: the pod has the job's image and identity, so it meets what the job would meet.
+For `tpujob doctor --probe`: the pod has the job's image and identity, so it gets the errors that the job would get.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tpujob_trainer.storage import errors as storage_errors
 logger = logging.getLogger(__name__)
 
 PREFIX = "tpujob-probe-"
-"""Of the object's name: one that could not be deleted is known by it."""
+"""Of the object's name, so that one that could not be deleted can be recognized."""
 CONTENT = b"written by tpujob doctor --probe, and to be deleted"
 
 
 def run(process: Process) -> int:
-    """Tries the checkpoint directory of a process; the exit code.
+    """Tries the checkpoint directory of a process; returns the exit code.
 
     Raises:
-        NotFoundError: storage refuses one of the four.
+        NotFoundError: storage refuses one of the operations.
         TrainerError: no server answers, or storage fails otherwise.
     """
     directory = process.checkpoint_dir
@@ -46,7 +46,7 @@ def try_bucket(bucket: Bucket) -> None:
     """Writes, lists, reads and deletes one object.
 
     Raises:
-        NotFoundError: storage refuses one of them, or does not have what it took.
+        NotFoundError: storage refuses one of them, or does not have what was written.
         TrainerError: storage fails otherwise.
     """
     name = PREFIX + secrets.token_hex(8)
@@ -55,7 +55,7 @@ def try_bucket(bucket: Bucket) -> None:
         _try("list", bucket, name, lambda: name in bucket.names(PREFIX))
         _try("read", bucket, name, lambda: bucket.read(name) == CONTENT)
     except errors.TrainerError:
-        with contextlib.suppress(OSError):  # the first refusal is the one to tell
+        with contextlib.suppress(OSError):  # the first error is reported
             bucket.delete(name)
         raise
     _try("delete", bucket, name, lambda: bucket.delete(name))

@@ -1,4 +1,4 @@
-"""What an attempt trains from: the newest checkpoint that all processes can read, else fresh weights."""
+"""The starting point of an attempt: the newest checkpoint that all processes can read, otherwise initial weights."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class StartingPoint:
-    """The state to train from, and where its data continues."""
+    """The state to train from, and its position in the data."""
 
     state: TrainState
     position: np.ndarray | None = None
-    """Of the data, int32 [lanes, columns]; None: the beginning."""
+    """In the data, int32 [lanes, columns]; None: the beginning."""
 
     @property
     def step(self) -> int:
-        """Steps that the state is trained with."""
+        """Steps done."""
         return int(np.asarray(self.state.step))
 
     @property
@@ -48,13 +48,13 @@ class StartingPoint:
 
 
 def restore_or_init(parts: Parts, *, below: int | None = None, reason: str = "") -> StartingPoint:
-    """The newest checkpoint that all processes can read, else the weights that the model block names, else fresh ones.
+    """The newest checkpoint that all processes can read, else the weights in the model block, else fresh weights.
 
-    Fresh weights are made on the devices that keep them. All processes call this and get the same.
+    Fresh weights are created on the devices that keep them. All processes must call this, and get the same.
 
     Args:
         parts: Of the run.
-        below: Use only checkpoints of earlier steps, and set the others aside.
+        below: Use only checkpoints of earlier steps than this, and set the others aside.
         reason: Why they are set aside.
     """
     checkpoints = parts.checkpointing.checkpoints
@@ -76,7 +76,7 @@ def restore_or_init(parts: Parts, *, below: int | None = None, reason: str = "")
 
 
 def _adapters(weights_from: str, model: LoraModel, seed: int) -> Weights:
-    """Those of `lora.from`, else new ones."""
+    """The adapters of `lora.from`, else new ones."""
     if model.config.from_ is None:
         return model.placed_adapters(seed)
     adapters: Weights = read_adapter(model.config.from_, model, read_config(weights_from))
@@ -108,9 +108,9 @@ def _restore(checkpoints: Checkpoints, parts: Parts, below: int | None, reason: 
 
 
 def _continues(step: int, tree: Any, metadata: Mapping[str, Any]) -> str | None:
-    """Why the state cannot be continued; None: it can.
+    """Why training cannot continue from the state; None: it can.
 
-    Its step is that of the folder, and the data position that of the batches it was trained on, by their hash chain.
+    Its step must be that of the folder, and its data position that of the batches it was trained on, by their digest.
     """
     if wrong := layout.of_another_step(step, np.asarray(tree["step"])):
         return wrong

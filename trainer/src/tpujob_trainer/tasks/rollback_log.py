@@ -1,7 +1,7 @@
-"""Going back to a checkpoint after a loss that is not finite, and what is remembered of it beside the checkpoint.
+"""The record of rollbacks to a checkpoint after a non-finite loss, stored in the checkpoint directory.
 
-`nonfinite.json` is written by process 0 before anything is undone: an attempt that dies meanwhile is followed by one
-that leaves out the same batches, and does not go back another time.
+Process 0 writes `nonfinite.json` before anything is undone: if the attempt dies meanwhile, the next one skips the same
+batches and does not roll back again.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ ADVICE = "lower spec.trainer.optimizer.learningRate or clipNorm, or look at the 
 
 @dataclasses.dataclass(frozen=True)
 class Rollback:
-    """One time that a run went back."""
+    """A rollback of a run."""
 
     steps: tuple[int, ...]
-    """Those that were not finite."""
+    """The steps that were not finite."""
     batches: tuple[int, ...]
-    """Left out from then on; counted from 1 since the beginning of the run."""
+    """The batches that are skipped from then on, counted from 1 since the beginning of the run."""
     attempt: str
     time: float
 
 
 class Rollbacks:
-    """Those of a run, in all its attempts. The same on all processes."""
+    """The rollbacks of a run in all its attempts, the same on all processes."""
 
     def __init__(self, directory: str | None, coordination: Coordination) -> None:
-        """Reads what is remembered; without a directory there is nothing to go back to."""
+        """Reads the record; without a directory there is none, and nothing to go back to."""
         self._directory = directory
         self._coordination = coordination
         found = coordination.lead_decides("rollbacks", self._read, limit_seconds=LIMIT_SECONDS)
@@ -56,14 +56,14 @@ class Rollbacks:
 
     @property
     def count(self) -> int:
-        """How often the run went back."""
+        """Number of rollbacks."""
         return len(self._made)
 
     def remember(self, error: NonFiniteError, batches: list[int], *, allowed: int, attempt: str) -> None:
-        """Records one more.
+        """Records a rollback.
 
         Raises:
-            NonFiniteError: the run went back often enough, or cannot.
+            NonFiniteError: no more rollbacks are allowed, or there is no checkpoint directory.
         """
         if self._directory is None:
             raise NonFiniteError(

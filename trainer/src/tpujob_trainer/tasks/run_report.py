@@ -1,9 +1,9 @@
-"""One HTML file about one or several runs, from their checkpoint directories: curves, restarts, checkpoints, samples.
+"""An HTML report about one or more runs, from their checkpoint directories: curves, restarts, checkpoints, samples.
 
     python -m tpujob_trainer.tasks.run_report '{"directories": ["gs://bucket/run"], "out": "report.html"}'
 
-The file runs no script and loads nothing. With `{"rows_of": DIRECTORY}` it writes no file, and answers with the numbers
-of a run by step. Writes one JSON object to stdout; `tpujob report` and `tpujob.Run.metrics` start it.
+The file has no scripts and loads nothing. With `{"rows_of": DIRECTORY}` no file is written, and the answer has the
+numbers of a run by step. Writes one JSON object to stdout; `tpujob report` and `tpujob.Run.metrics` start it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ CURVES = (
     ("train/gradient_norm", "Gradient norm"),
     ("train/learning_rate", "Learning rate"),
 )
-"""Drawn by step, below the loss."""
+"""Charts by step, below those of the loss."""
 UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
-"""Of the time across a chart."""
+"""Of a chart's time axis."""
 MOST_SAMPLES = 3
 """Of each run, the newest."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run."""
+    """The data of a run."""
 
     name: str
     directory: str
@@ -59,21 +59,21 @@ class Run:
     samples: Sequence[Mapping[str, Any]]
 
     def points(self, column: str, across: str) -> list[tuple[float, float]]:
-        """Pairs of the rows that have both."""
+        """Pairs of the values of two columns, from the rows that have both."""
         return [(row[across], row[column]) for row in self.rows if across in row and column in row]
 
     @property
     def seconds(self) -> float:
-        """From the first row to the last."""
+        """Time from the first row to the last."""
         return self.rows[-1][TIME] - self.rows[0][TIME]
 
     def by_time(self, column: str, unit_seconds: float) -> list[tuple[float, float]]:
-        """With the time since the first row, in a unit of so many seconds."""
+        """Pairs of the time since the first row, in units of `unit_seconds`, and a column's value."""
         began = self.rows[0][TIME]
         return [((at - began) / unit_seconds, value) for at, value in self.points(column, TIME)]
 
     def summary(self) -> dict[str, Any]:
-        """Its figures, as JSON values; what is not known is None."""
+        """The figures of the run, as JSON values; None: unknown."""
         loss, evaluation = self.points(LOSS, STEP), self.points(EVALUATION, STEP)
         tokens = self.points(TOKENS, STEP)
         return {
@@ -92,7 +92,7 @@ class Run:
 
 
 def read_run(directory: str, name: str) -> Run:
-    """What a checkpoint directory holds of a run.
+    """The run of a checkpoint directory.
 
     Raises:
         NotFoundError: it has no metrics.csv, or cannot be read.
@@ -139,7 +139,7 @@ pre { white-space: pre-wrap; background: #f7f7f7; padding: .6em; }
 
 
 def _table(runs: Sequence[Run]) -> str:
-    """A column for each run, so that a narrow window shows the facts of one whole."""
+    """A table with a column for each run, so that a narrow window shows all facts of one."""
     columns = [_facts(run, charts.color_of(number)) for number, run in enumerate(runs)]
     rows = [
         f"<tr><th>{name}</th>{''.join(f'<td>{column[name]}</td>' for column in columns)}</tr>"
@@ -150,7 +150,7 @@ def _table(runs: Sequence[Run]) -> str:
 
 
 def _facts(run: Run, color: str) -> dict[str, str]:
-    """Names and values of a run as HTML; empty where it is not known."""
+    """The facts of a run as HTML by name; empty: unknown."""
     found = run.summary()
     return {
         "run": f'<span style="color:{color}">■</span> {html.escape(run.name)}',
@@ -185,7 +185,7 @@ def _charts(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _unit(seconds: float) -> tuple[str, int]:
-    """The largest unit of which a span has more than one, or seconds."""
+    """The largest unit of which a span has more than 1.5, or seconds."""
     return next((unit for unit in UNITS if seconds > 1.5 * unit[1]), UNITS[-1])
 
 
@@ -214,7 +214,7 @@ def _samples(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def names_of(directories: Sequence[str]) -> list[str]:
-    """Short distinct names of directories: without the parts that all start and end with."""
+    """Short distinct names of directories: without their common leading and trailing parts."""
     split = [directory.rstrip("/").split("/") for directory in directories]
     if len(split) == 1:
         return [_named(split[0])]
@@ -225,12 +225,12 @@ def names_of(directories: Sequence[str]) -> list[str]:
 
 
 def _named(parts: Sequence[str]) -> str:
-    """The job's folder, where the last one is called checkpoints, as `tpujob run` does."""
+    """The last part, or the one before if the last is `checkpoints`, as in directories of `tpujob run`."""
     return parts[-2] if parts[-1] == "checkpoints" and len(parts) > 1 else parts[-1]
 
 
 def main() -> int:
-    """Answers the request in the first argument; the exit code."""
+    """Answers the request in the first argument; returns the exit code."""
     log_to_stderr(logging.ERROR)
     request = json.loads(sys.argv[1])
     return answer(lambda: _rows(**request) if "rows_of" in request else _reported(**request))

@@ -3,8 +3,8 @@
     python -m tpujob_trainer.tasks.stored_checkpoint verify DIRECTORY [STEP]
     python -m tpujob_trainer.tasks.stored_checkpoint export DIRECTORY STEP|newest OUT DTYPE
 
-Writes one JSON object to stdout; `tpujob checkpoint` starts it. One process reads on one CPU device, so its memory must
-hold the arrays: all of them to verify, the weights in their stored type to export.
+Writes one JSON object to stdout; `tpujob checkpoint` starts it. One process reads on one CPU device, so the arrays must
+fit into its memory: all of them to verify, the weights in their stored type to export.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WEIGHTS = "weights"
 
 
 def verify(directory: str, step: int | None) -> dict[str, Any]:
-    """What is wrong with each checkpoint of a directory, or with one of them; nothing is changed.
+    """The problems of each checkpoint of a directory, or of one of them; nothing is changed.
 
     Raises:
         TrainerError: there is no run or no such checkpoint, or it cannot be listed.
@@ -55,10 +55,10 @@ def verify(directory: str, step: int | None) -> dict[str, Any]:
 
 
 def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[str, Any]:
-    """Writes the weights of a checkpoint as config.json and safetensors; those of `model.custom` by their paths.
+    """Writes the weights of a checkpoint as config.json and safetensors; those of `model.custom` are named by path.
 
     Raises:
-        TrainerError: there is no run or no such checkpoint, or it was made by something else than the trainer.
+        TrainerError: there is no run or no such checkpoint, or the trainer did not make it.
         OSError: `out` cannot be written to.
     """
     chosen = select(inspect(directory), step)
@@ -88,12 +88,12 @@ def _export_custom(directory: str, step: int, model: Mapping[str, Any], out: str
 
 
 def _data(configuration: Mapping[str, Any]) -> DataConfig:
-    """As far as it names the tokenizer."""
+    """A data configuration with only the tokenizer."""
     return DataConfig(path="/", tokenizer=configuration.get("data", {}).get("tokenizer"))
 
 
 def _merged(weights: Any, shape: ModelShape, lora: Mapping[str, Any] | None) -> Any:
-    """The weights of the decoder, with the adapters added where there are some."""
+    """The weights of the decoder, with the adapters merged if there are any."""
     if not lora:
         return weights
     found = LoraConfig(rank=lora["rank"], alpha=lora["alpha"], targets=tuple(lora["targets"]))
@@ -102,7 +102,7 @@ def _merged(weights: Any, shape: ModelShape, lora: Mapping[str, Any] | None) -> 
 
 
 def shape_from(model: Mapping[str, Any]) -> ModelShape:
-    """The shape of a model from the configuration that is stored with a checkpoint; unknown fields stay out."""
+    """The shape of a model from the configuration that is stored with a checkpoint; unknown fields are ignored."""
     values = {name: model[key] for name, key in _keys(ModelShape).items() if key in model and name not in TRAINING_ONLY}
     scaling = values.get("rope_scaling")
     if scaling is not None:
@@ -117,7 +117,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _keys(kind: type[Any]) -> dict[str, str]:
-    """Field → its spelling in the configuration."""
+    """Field → its key in the configuration."""
     names = [field.name for field in dataclasses.fields(kind)]
     return {name: name.split("_")[0] + "".join(part.title() for part in name.split("_")[1:]) for name in names}
 
@@ -155,7 +155,7 @@ def _left_out(tree: Any) -> Any:
 
 
 def main() -> int:
-    """Verifies or exports what the arguments name; the exit code."""
+    """Verifies or exports what the arguments name; returns the exit code."""
     log_to_stderr(logging.ERROR)
     verb, directory, *rest = sys.argv[1:]
     step = int(rest[0]) if rest and rest[0] != "newest" else None

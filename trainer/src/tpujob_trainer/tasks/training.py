@@ -1,4 +1,4 @@
-"""One attempt's training, from a state to the last step: the loop, and going back where it diverges."""
+"""The training of an attempt, from a state to the last step: the loop, and rollbacks after non-finite steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The parts of a run with everything compiled that the loop needs."""
+    """The parts of a run, and everything compiled that the loop needs."""
 
     parts: Parts
     train_step: TrainStep
@@ -38,14 +38,14 @@ class Training:
         """Trains until all steps are done or a stop is requested.
 
         Raises:
-            NonFiniteError: the loss is not finite, and the run went back as often as it may.
+            NonFiniteError: the loss is not finite, and no more rollbacks are allowed.
         """
         while True:
             first, taken = start.step, start.batches_taken  # the first step donates the state
             try:
                 return self._loop(start)
             except NonFiniteError as error:
-                # Without the frames: they hold the state, which must make room for the one that is restored.
+                # Without the frames: they reference the state, whose memory the restored one needs.
                 found = error.with_traceback(None)
             start = self._go_back(found, first=first, taken=taken)
 

@@ -1,1 +1,1 @@
-"""What is published about a run: report, metrics, goodput, trackers."""
+"""The telemetry of a run: report, metrics, goodput, profiles and trackers."""

@@ -1,7 +1,7 @@
-"""The end of each attempt, kept beside the checkpoint: readable when the pods are gone.
+"""The report of each attempt, stored in the checkpoint directory, where it outlives the pods.
 
-`attempts/<utc start>-<nonce>.json` is the report of process 0 with `exit_code`: null while the attempt runs, and for
-one that was killed.
+`attempts/<utc start>-<nonce>.json` is the report of process 0 with `exit_code`, which is null while the attempt runs,
+and if it was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Attempt:
-    """The file of one attempt. Only process 0 writes."""
+    """The file of an attempt. Only process 0 writes it."""
 
     def __init__(self, directory: str, *, attempt_id: str, started: datetime.datetime, is_lead: bool) -> None:
         """`attempt_id` ends with the nonce that makes the file's name unique."""
@@ -29,7 +29,7 @@ class Attempt:
         self._is_lead = is_lead
 
     def write(self, report: Mapping[str, Any], *, exit_code: int | None = None) -> None:
-        """Replaces the file. A failure is a warning: a finished training must not end as failed for it."""
+        """Replaces the file. An error is only a warning: it must not make a finished training fail."""
         if not self._is_lead:
             return
         text = json.dumps({**report, "exit_code": exit_code}, indent=1) + "\n"
@@ -39,7 +39,7 @@ class Attempt:
             logger.warning("Cannot write the attempt's report: %s", error)
 
     def write_stacks(self, process_id: int, text: str) -> None:
-        """Keeps a process's stacks beside the file, as `<its name>.stacks-<process>.txt`. All processes may."""
+        """Writes the stacks of a process next to the file, as `<its name>.stacks-<process>.txt`; for all processes."""
         name = wire.stacks_name(self._name, process_id)
         try:
             self._bucket.write(name, text)
@@ -50,7 +50,7 @@ class Attempt:
 
 
 def latest(directory: str) -> dict[str, Any] | None:
-    """The report of the newest attempt, or None."""
+    """The report of the newest attempt; None: there is none, or it is damaged."""
     bucket = open_bucket(directory)
     names = wire.newest_first(bucket.names(f"{wire.ATTEMPTS}/"))
     if not names:

@@ -1,4 +1,4 @@
-"""Line charts as SVG, for pages that run no script and load nothing."""
+"""Line charts as SVG, for pages without scripts that load nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 36, 10, 40
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
 MOST_POINTS = 1000
-"""Of a line: more than the pixels that it has."""
+"""Of a line: more than its width in pixels."""
 TICKS = 8
-"""At most as many intervals between them on each axis."""
+"""The most intervals between ticks on an axis."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Line:
 
     name: str
     points: Sequence[tuple[float, float]]
-    """In the order of the first number; those that are not finite are left out."""
+    """In the order of the first number; points that are not finite are left out."""
     color: int = 0
-    """Place in `COLORS`; it starts over behind the last."""
+    """Index in `COLORS`, modulo their number."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line at a place, with what happened there."""
+    """A vertical line with a name for what happened at its place."""
 
     at: float
     name: str
@@ -37,12 +37,12 @@ class Mark:
 
 
 def chart(lines: Sequence[Line], *, across: str, label: str, marks: Sequence[Mark] = ()) -> str:
-    """An `<svg>`; empty where no line has two points.
+    """An `<svg>`; empty if no line has two points.
 
     Args:
         lines: Drawn over one another.
         across: What the horizontal axis counts.
-        label: What the chart shows, for those who cannot see it.
+        label: What the chart shows, for screen readers.
         marks: Those between the first and the last point are drawn.
     """
     drawn = [Line(line.name, _thinned(_finite(line.points)), line.color) for line in lines]
@@ -64,7 +64,7 @@ def chart(lines: Sequence[Line], *, across: str, label: str, marks: Sequence[Mar
 
 
 def color_of(number: int) -> str:
-    """The color of a line."""
+    """The color of the line of this number."""
     return COLORS[number % len(COLORS)]
 
 
@@ -73,7 +73,7 @@ def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Lowest and highest point of each piece, so that no peak gets lost."""
+    """The lowest and highest points of each interval, so that no peak is lost."""
     if len(points) <= MOST_POINTS:
         return points
     size = math.ceil(len(points) / (MOST_POINTS // 2))
@@ -91,13 +91,13 @@ def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers within a range: its middle at least."""
+    """Round numbers within a range."""
     if high == low:
         return [low]
     rough = (high - low) / TICKS
     magnitude = 10 ** math.floor(math.log10(rough))
     step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= rough)
-    # Ends that are round themselves may lie a bit beside their quotient.
+    # The quotient of an end that is round itself may be slightly off.
     return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 

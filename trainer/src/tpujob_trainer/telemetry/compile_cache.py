@@ -1,9 +1,9 @@
-"""Compiled programs kept beside the checkpoint, so that a restart does not compile again; and what compiling costs.
+"""The cache of compiled programs in the checkpoint directory, which saves compiling at a restart; compile statistics.
 
-Who can write there can run code in the trainer: the cache holds programs. The folder's name has all that makes programs
-incompatible, so that old ones can be deleted whole. A folder given by JAX_COMPILATION_CACHE_DIR is used instead.
+Anyone who can write there can run code in the trainer: the cache holds programs. The name of the folder has everything
+that makes programs incompatible, so that old folders can be deleted. JAX_COMPILATION_CACHE_DIR sets another folder.
 
-Several devices that are CPUs keep nothing: see `is_exact`.
+With several CPU devices the cache is off: see `is_exact`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def folder_name(*, versions: dict[str, str], kind: str, devices: int, processes:
 
 
 def is_exact(backend: str, *, devices: int) -> bool:
-    """Whether a program that was kept does what it did when it was compiled.
+    """Whether a program from the cache works as it did when it was compiled.
 
-    On CPUs it does not for several devices, with jaxlib 0.12: collectives are put into one order by a resource that
-    they share, and when a program is read back, those inside of a loop get one of their own (`WhileThunkFromProto` in
-    openxla/xla, xla/backends/cpu/runtime/thunk_proto_serdes.cc). They may then run beside those outside of it, on each
-    device in another order: devices wait for each other for ever, processes may take one message for another.
+    With several CPU devices it does not, in jaxlib 0.12: a shared resource puts collectives into one order, and when a
+    program is read back, those inside a loop get a separate resource (`WhileThunkFromProto` in openxla/xla,
+    xla/backends/cpu/runtime/thunk_proto_serdes.cc). They may then run concurrently with those outside, in another order
+    on each device: devices wait for each other forever, or processes take one message for another.
     """
     return backend != "cpu" or devices == 1
 
 
 def use(directory: str | None, *, enabled: bool) -> str | None:
-    """Has JAX keep compiled programs; where, or None. Call it before anything is compiled."""
+    """Makes JAX cache compiled programs; returns the path, None: no cache. Call this before anything is compiled."""
     COUNTS.listen()
     if not is_exact(jax.default_backend(), devices=jax.device_count()):
         jax.config.update("jax_enable_compilation_cache", False)
@@ -57,37 +57,37 @@ def use(directory: str | None, *, enabled: bool) -> str | None:
 
 
 class Counts:
-    """What JAX says about compiling in this process."""
+    """Statistics of compiling in this process, from JAX's events."""
 
     def __init__(self) -> None:
         self.hits = 0
         """Programs found in the cache."""
         self.misses = 0
-        """Programs that were not there."""
+        """Programs not found in the cache."""
         self.seconds = 0.0
-        """Spent compiling, or reading what was compiled."""
+        """Time spent compiling, or reading compiled programs."""
         self._lock = threading.Lock()
         self._listens = False
 
     def listen(self) -> None:
-        """Starts to count; once in a process."""
+        """Registers the listeners; further calls do nothing."""
         if not self._listens:
             self._listens = True
             jax.monitoring.register_event_listener(self.event)
             jax.monitoring.register_event_duration_secs_listener(self.duration)
 
     def event(self, event: str, **_: Any) -> None:
-        """Something happened."""
+        """Counts an event of JAX."""
         with self._lock:
             self.hits += event == "/jax/compilation_cache/cache_hits"
             self.misses += event == "/jax/compilation_cache/cache_misses"
 
     def duration(self, event: str, seconds: float, **_: Any) -> None:
-        """Something took its time."""
+        """Adds the duration of an event of JAX."""
         if event == "/jax/core/compile/backend_compile_duration":
             with self._lock:
                 self.seconds += seconds
 
 
 COUNTS = Counts()
-"""Of this process: JAX's listeners are for all of it, and cannot be taken back."""
+"""The statistics of this process: JAX's listeners are global, and are never removed."""

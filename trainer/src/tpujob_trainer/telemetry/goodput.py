@@ -1,9 +1,9 @@
-"""Where the time of a run went, over all its attempts: arithmetic on reports, and one small file beside the checkpoint.
+"""The time of a run by category, over all its attempts: from reports, and a small file in the checkpoint directory.
 
-`goodput.json` is process 0's. It holds the sums of earlier attempts and the present one's last word, at most
-`WRITE_SECONDS` old; the next attempt adds that up. So a process that is killed loses seconds, not hours.
+Process 0 writes `goodput.json`. It has the sums of earlier attempts and the last report of the current one, at most
+`WRITE_SECONDS` old; the next attempt adds them up. So a process that is killed loses seconds, not hours.
 
-Steps after the last commit are lost with the attempt. Their time follows from their number and the mean step time.
+Steps after the last commit are lost with the attempt. Their time is estimated by their number and the mean step time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def of_attempt(report: Mapping[str, Any], *, is_over: bool) -> dict[str, float]:
     """Seconds of an attempt by category.
 
     Args:
-        report: its last one.
-        is_over: what was not committed is lost then.
+        report: Its last one.
+        is_over: Whether it has ended, so that uncommitted steps are lost.
     """
     spent = dict.fromkeys(CATEGORIES, 0.0)
     for phase, seconds in report["seconds"].items():
@@ -61,7 +61,7 @@ def of_attempt(report: Mapping[str, Any], *, is_over: bool) -> dict[str, float]:
 
 
 def fraction(seconds: Mapping[str, float]) -> float | None:
-    """The part of the time in which steps were trained that still count; None before anything was spent."""
+    """The fraction of the time in steps that are not lost; None: no time was spent yet."""
     total = sum(seconds.values())
     return seconds["step"] / total if total > 0 else None
 
@@ -77,12 +77,12 @@ def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, f
 
 
 class Goodput:
-    """The account of a run. Process 0 of a run with a checkpoint directory keeps the file; others know themselves."""
+    """The account of a run. Process 0 of a run with a checkpoint directory has the file; others count themselves."""
 
     def __init__(
         self, directory: str | None, report: Report, *, keeps_file: bool, clock: Callable[[], float] = time.time
     ) -> None:
-        """Reads what earlier attempts left, and starts to write."""
+        """Reads the file of earlier attempts, and starts to write."""
         self._bucket = open_bucket(directory) if directory and keeps_file else None
         self._report = report
         self._clock = clock
@@ -97,7 +97,7 @@ class Goodput:
         threading.Thread(target=self._run, name="goodput", daemon=True).start()
 
     def restored(self, step: int) -> None:
-        """A checkpoint older than the last commit was taken: what came after it is lost as well."""
+        """Counts steps between `step` and the last commit as lost; for the restore of an older checkpoint."""
         last = self._last
         if last and last["attempt_steps"] and (last["committed_step"] or 0) > step:
             spent = of_attempt(last, is_over=True)
@@ -106,7 +106,7 @@ class Goodput:
                 _lose(self._before, lost)
 
     def tell(self) -> dict[str, float]:
-        """Puts the account into the report and into the file; the seconds by category."""
+        """Writes the account into the report and the file; returns the seconds by category."""
         report, now = self._report.snapshot(), self._clock()
         with self._lock:
             seconds = _sum(self._before, of_attempt(report, is_over=False))
@@ -116,7 +116,7 @@ class Goodput:
         return seconds
 
     def close(self) -> None:
-        """Writes a last time."""
+        """Writes the account a last time."""
         self._done.set()
         self.tell()
 
@@ -135,7 +135,7 @@ class Goodput:
             self._attempts = found["attempts"]
             self._last = found["last"]
             self._before = _sum(self._before, of_attempt(found["last"], is_over=True))
-            # This process counts as starting from its own begin on.
+            # The gap between the attempts ends when this process was started.
             began = self._clock() - sum(self._report.snapshot()["seconds"].values())
             self._before["between_attempts"] += max(began - found["written"], 0.0)
         except (OSError, ValueError, KeyError, TypeError) as error:

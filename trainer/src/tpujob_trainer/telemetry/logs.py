@@ -1,4 +1,4 @@
-"""The log of the trainer and of loops of the SDK."""
+"""The log of the trainer and of training loops of the SDK."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def start_logging(*, force: bool = False) -> None:
         force: Replace the handlers that libraries have installed at the root logger.
     """
     log_to_stderr(logging.INFO, FORMAT, replace=force)
-    # Orbax logs forty lines for each save; ours say what matters of it.
+    # Orbax logs forty lines for each save; our own lines have what matters.
     logging.getLogger("absl").setLevel(logging.WARNING)
-    # A traceback for each request that fails: whoever made the request says it in a line, and tries again.
+    # gcsfs logs a traceback for each failed request; its caller logs one line and tries again.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)

@@ -1,6 +1,6 @@
-"""What fills the devices' memory, now and then between two steps; each process keeps its newest profiles.
+"""Profiles of the devices' memory at intervals between two steps; each process keeps its newest ones.
 
-Written in a thread: the loop never waits for storage, and a profile that fails never ends the run.
+A thread writes them: the loop never waits for storage, and a failure never ends the run.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ logger = logging.getLogger(__name__)
 
 MEMORY_FOLDER = f"{FOLDER}/memory-by-step"
 CLOSING_SECONDS = 10.0
-"""For a profile that is being written when the process ends."""
+"""Time for a profile that is being written when the process ends."""
 
 
 class MemoryProfiles:
-    """Writes a profile for pprof; a hook of the loop."""
+    """Writes profiles for pprof; a hook of the loop."""
 
     def __init__(self, directory: str, *, process_id: int, every_steps: int, keep: int) -> None:
         """Nothing is written yet.
 
         Args:
-            directory: the checkpoint directory, with a folder for each process.
-            process_id: names this one's.
-            every_steps: between two profiles; there is one after the last step as well.
-            keep: newest profiles that stay.
+            directory: The checkpoint directory, with a folder for each process.
+            process_id: Names the folder of this process.
+            every_steps: Steps between two profiles; there is also one after the last step.
+            keep: Number of newest profiles that are kept.
         """
         self.every_steps: int | None = every_steps
         self._directory = directory
@@ -43,7 +43,7 @@ class MemoryProfiles:
         self._writing: threading.Thread | None = None
 
     def run(self, step: int, state: Any, get_flags: Callable[[], Any]) -> None:
-        """Takes a profile after `step` steps; passed over while the one before is being written."""
+        """Takes a profile after `step` steps; skipped while the previous one is being written."""
         if self._writing and self._writing.is_alive():
             logger.warning("Memory profile after step %d: left out, the one before is still being written", step)
             return
@@ -56,14 +56,14 @@ class MemoryProfiles:
         self._writing.start()
 
     def close(self) -> None:
-        """Waits a moment for the last one."""
+        """Waits for a profile that is being written, for `CLOSING_SECONDS` at most."""
         if self._writing:
             self._writing.join(CLOSING_SECONDS)
 
     def _write(self, step: int, profile: bytes) -> None:
         try:
             self._bucket = self._bucket or open_bucket(self._directory)
-            # Digits enough that names sort as steps do.
+            # Enough digits that names sort as steps do.
             self._bucket.write(f"{self._folder}/{step:012}.pb.gz", profile)
             for name in self._bucket.names(f"{self._folder}/")[: -self._keep]:
                 self._bucket.delete(name)

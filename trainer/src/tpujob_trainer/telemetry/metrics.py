@@ -1,7 +1,6 @@
 """Every Prometheus metric of the trainer, by name. Dashboards and rules are checked against `NAMES`.
 
-Facts that the report knows are read from it at each scrape, so that they cannot disagree with it; the rest is counted
-here.
+Facts of the report are read from it at each scrape, so that they always agree with it; the rest is counted here.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ GAUGES = {
     "units_here": ("tpujob_units_here", "Units that this worker has finished."),
     "rows_per_second": ("tpujob_rows_per_second", "Rows that all workers finished per second, over the last minutes."),
 }
-"""Fact of the report → metric. Absent while the fact is not known."""
+"""Fact of the report → metric, which is absent while the fact is unknown."""
 
 PHASE = "tpujob_phase"
 PHASE_SECONDS = "tpujob_phase_seconds"
@@ -64,7 +63,7 @@ UNIT_FAILURES = "tpujob_unit_failures"
 
 
 class Metrics:
-    """The counters of one process, and what its report knows, in a registry of their own."""
+    """The counters of a process and the facts of its report, in a separate registry."""
 
     def __init__(self, report: Report) -> None:
         self.registry = prometheus_client.CollectorRegistry()
@@ -134,19 +133,19 @@ class Metrics:
             registry=self.registry,
         )
         self.devices: Sequence[Any] = ()
-        """Of this process, once JAX has started; asked for their memory."""
+        """Devices of this process, once JAX has started; for their memory metrics."""
         self.heartbeat_at: float | None = None
-        """Unix time at which the training loop last turned; None before its first turn."""
+        """Unix time of the training loop's last iteration; None: it has not started."""
         self.registry.register(_FromReport(report))
         self.registry.register(_FromReads(METER))
         self.registry.register(_FromProcess(self))
 
     def heartbeat(self) -> None:
-        """Records that the training loop made a turn."""
+        """Records an iteration of the training loop."""
         self.heartbeat_at = time.time()
 
     def exposition(self) -> bytes:
-        """All metrics as Prometheus reads them."""
+        """All metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self.registry)
 
 
@@ -197,7 +196,7 @@ class _FromReport(Collector):
 
 
 class _FromProcess(Collector):
-    """Compiling, and memory of host and devices."""
+    """Metrics of compiling, and of host and device memory."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -212,7 +211,7 @@ class _FromProcess(Collector):
         yield CounterMetricFamily(
             "tpujob_compile_cache_misses", "Programs that were not in the compile cache.", value=COUNTS.misses
         )
-        # Not 0 before the first turn: its age would be decades.
+        # Not 0 before the first iteration: its age would be decades.
         yield GaugeMetricFamily(HEARTBEAT, "When the training loop last turned.", value=self._metrics.heartbeat_at)
         yield GaugeMetricFamily("tpujob_host_memory_bytes", "Resident memory of this process.", value=resident_bytes())
         memory = GaugeMetricFamily(
@@ -259,4 +258,4 @@ def _series(metrics: Metrics) -> Iterator[str]:
 
 
 NAMES = frozenset(name for name in _series(Metrics(Report())) if not name.endswith("_created"))
-"""Names of all series, as a query would write them."""
+"""Names of all series, as in queries."""

@@ -1,8 +1,8 @@
-"""`metrics.csv` in the checkpoint directory: the numbers that trackers get, one line for each step.
+"""`metrics.csv` in the checkpoint directory: the numbers that trackers get, a line for each step.
 
-The file is rewritten each time, so that it is whole at any moment and on any storage: a bucket cannot append. It is
-written the less often the longer that takes, and thinned out where it becomes long. A run that goes back to an earlier
-step replaces what came after.
+The file is rewritten each time, so that it is complete at any time and on any storage: a bucket cannot append. It is
+written less often if a write takes long, and thinned out when it becomes long. A run that goes back to an earlier step
+replaces later ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tpujob_trainer.storage import open_bucket
 
 FILE = "metrics.csv"
 STEP, TIME = "step", "time"
-"""The first two columns: optimizer steps that were done, and Unix time."""
+"""The first two columns: optimizer steps done, and Unix time."""
 MOST_ROWS = 20_000
-"""With more, every second one goes."""
+"""With more, every second row is dropped."""
 INTERVAL_SECONDS = 10.0
 PART_OF_TIME = 0.02
-"""At most this part of the time is spent on writing."""
+"""The largest fraction of the time for writing."""
 
 Row = dict[str, float]
 
 
 class MetricsFile:
-    """Keeps numbers; a tracker."""
+    """Records numbers; a tracker."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class MetricsFile:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Reads what is there.
+        """Reads the existing file.
 
         Args:
             directory: The checkpoint directory.
-            first_step: What an earlier attempt recorded of later steps is left out.
+            first_step: Later steps that an earlier attempt recorded are left out.
             clock: Seconds, monotonic.
             now: Unix time.
 
@@ -55,7 +55,7 @@ class MetricsFile:
         self._next = clock()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Keeps the numbers of a step, beside others of the same step; a run that steps back replaces later ones."""
+        """Adds numbers to those of a step, and drops later steps."""
         while self._rows and self._rows[-1][STEP] > step:
             self._rows.pop()
         if not self._rows or self._rows[-1][STEP] != step:
@@ -67,7 +67,7 @@ class MetricsFile:
             self._write()
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """Nothing is kept of texts."""
+        """Does nothing: texts are not recorded."""
 
     def close(self) -> None:
         """Writes what is left."""
@@ -81,7 +81,7 @@ class MetricsFile:
 
 
 def as_csv(rows: list[Row]) -> str:
-    """Rows as text, with a line of names; a number that a row lacks is left empty."""
+    """Rows as CSV, with a header; numbers that a row lacks are empty."""
     names = list(dict.fromkeys([STEP, TIME, *(name for row in rows for name in row)]))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -91,7 +91,7 @@ def as_csv(rows: list[Row]) -> str:
 
 
 def parse(data: bytes) -> list[Row]:
-    """Rows of a file, in its order; lines without a step, as of an edited file, are left out."""
+    """Rows of a file, in its order; lines without step and time, as in an edited file, are left out."""
     rows = []
     for line in csv.DictReader(io.StringIO(data.decode(errors="replace"))):
         row = {name: number for name, text in line.items() if name and (number := _number(text)) is not None}

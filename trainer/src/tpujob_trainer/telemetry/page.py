@@ -1,6 +1,6 @@
-"""The page at `/` for people: what this process does, in one HTML document without scripts.
+"""The page at `/` with the state of this process: an HTML document without scripts.
 
-Everything that is shown is text from the report, escaped; a policy forbids the browser to load or run anything else.
+All of its content is escaped text from the report; a policy forbids the browser to load or run anything else.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def render(report: Mapping[str, Any], curve: Points = (), *, name: str = "", now
 
 
 def _facts(report: Mapping[str, Any], now: float) -> Iterator[tuple[str, str, bool]]:
-    """Label, value, and whether it is a warning; what is not known is left out."""
+    """Label, value, and whether it is a warning; unknown facts are left out."""
     yield "process", f"{report['process_id']} of {report['processes']}", False
     steps = f" of {report['steps']:,}" if report.get("steps") else ""
     yield "step", f"{report['step']:,}{steps}", False

@@ -1,4 +1,4 @@
-"""How long this process has been there, its interpreter and imports included; and the memory it holds. Linux."""
+"""The age of this process, including interpreter start and imports, and its memory. Linux only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""Of the own container, which sees its own cgroup there (cgroups(7))."""
+"""Of this container, which sees its own cgroup there (cgroups(7))."""
 
 
 def process_age(stat: str | None = None, *, now: float | None = None) -> float:
@@ -21,12 +21,12 @@ def process_age(stat: str | None = None, *, now: float | None = None) -> float:
 
 
 def resident_bytes() -> int:
-    """Memory of this process (proc(5), /proc/self/statm field 2)."""
+    """Resident memory of this process (proc(5), /proc/self/statm field 2)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
 def host_memory_bytes() -> int:
-    """The memory that this process may use at most: of the machine, or of its container where that is less."""
+    """The most memory that this process may use: that of the machine, or the limit of its container if that is less."""
     machine = _PAGE * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = CGROUP_LIMIT.read_text().strip()

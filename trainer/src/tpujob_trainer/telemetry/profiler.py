@@ -1,7 +1,7 @@
-"""Profiles of a run that goes on: some steps traced for XProf, and what fills the devices' memory after them.
+"""Profiles of a live run: a trace of some steps for XProf, and a profile of the devices' memory after them.
 
-Asked for by the HTTP server's threads, taken by the loop between two steps, written in a thread. A profile that fails
-never ends the run.
+The HTTP server's threads request them, the loop takes them between two steps, and a thread writes them. A failure never
+ends the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpujob_trainer.storage import open_bucket
 logger = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 10.0
-"""For a profile that is being written when the run ends."""
+"""Time for a profile that is being written when the run ends."""
 
 
 class BusyError(Exception):
@@ -45,7 +45,7 @@ class _Trace:
     run: str
     session: jax.profiler.ProfileSession
     end: int
-    """Steps done when it is over."""
+    """Steps done at its end."""
 
 
 class Profiler:
@@ -55,8 +55,8 @@ class Profiler:
         """Nothing is traced before `request`.
 
         Args:
-            directory: the checkpoint directory; without one, files stay on this machine until the run ends.
-            process_id: names the files of this process.
+            directory: The checkpoint directory; None: files stay on this machine until the run ends.
+            process_id: Names the files of this process.
         """
         self._directory = directory
         self._process_id = process_id
@@ -68,18 +68,18 @@ class Profiler:
         self._local: Path | None = None
 
     def state(self) -> Profile:
-        """How far the last profile is."""
+        """The state of the last profile."""
         with self._lock:
             return copy.deepcopy(self._profile)
 
     def request(self, wanted: object) -> Profile:
-        """Has the next steps traced.
+        """Requests a trace of the next steps.
 
         Args:
-            wanted: `steps` and the name of the `run`, as they came over HTTP.
+            wanted: `steps` and the name of the `run`, as received over HTTP.
 
         Raises:
-            ValueError: that is no such request.
+            ValueError: the request is invalid.
             BusyError: a profile is being taken.
         """
         request = _parse(wanted)
@@ -92,11 +92,11 @@ class Profiler:
 
     @contextlib.contextmanager
     def step(self, done: int, state: Any) -> Iterator[None]:
-        """Stands around one step of the loop.
+        """A context manager for a step of the loop, which starts and stops traces.
 
         Args:
-            done: steps done before it.
-            state: what the step before left on the devices; waited for where a trace begins or ends.
+            done: Steps done before it.
+            state: The result of the step before; waited for when a trace starts or stops.
         """
         if self._trace and done >= self._trace.end:
             self._stop(state)
@@ -109,7 +109,7 @@ class Profiler:
             yield
 
     def close(self, state: Any = None) -> None:
-        """Ends what goes on, with fewer steps than were asked for; the copies on this machine go."""
+        """Ends a current trace, with fewer steps than requested, and deletes the copies on this machine."""
         if self._trace:
             self._stop(state)
         if self._writing:
@@ -122,7 +122,7 @@ class Profiler:
         self._wanted = None
         jax.block_until_ready(state)
         options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0  # Each Python call would be traced, and slow down what is measured.
+        options.python_tracer_level = 0  # Otherwise each Python call is traced, which slows down the steps.
         session = jax.profiler.ProfileSession(profiler_options=options)
         try:
             session.start()
@@ -159,12 +159,12 @@ class Profiler:
         logger.info("Profile %s: saved in %s", trace.run, folder or self._local)
 
     def _write_here(self, trace: _Trace, memory: bytes) -> dict[str, Path]:
-        """The files of a profile, by their names in the folder of profiles; those of the one before go."""
+        """The files of a profile, by their names in the folder of profiles; deletes those of the previous one."""
         if self._local:
             shutil.rmtree(self._local, ignore_errors=True)
         self._local = Path(tempfile.mkdtemp(prefix="tpujob-profile-"))
         jax.profiler.export_profile_data(trace.session, self._local, session_id=trace.run)
-        # Named for the process: hosts of a rehearsal share one host name.
+        # Named for the process: the processes of a rehearsal share one host name.
         name = f"process-{self._process_id}"
         [traced] = self._local.rglob("*.xplane.pb")
         used = self._local / "memory.pb.gz"

@@ -1,4 +1,4 @@
-"""What this process would say about itself: the facts behind /report, the attempt's file and the gauges of /metrics."""
+"""The state of this process: the facts behind /report, the attempt's file and the gauges of /metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN_AT_START: wire.Report = {
 INITIAL = cast(
     "wire.Report", {**dict.fromkeys(field for field in wire.FIELDS if field not in _ADDED_LATER), **_KNOWN_AT_START}
 )
-"""Every field with its value before anything is known; `seconds` is added by `snapshot`. Times are Unix seconds."""
+"""Every field with its initial value; `snapshot` adds `seconds`. Times are Unix seconds."""
 
 
 CURVE_POINTS = 1000
@@ -35,7 +35,7 @@ class Report:
     """The facts, written by the trainer and read by the HTTP server's threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, age: float = 0.0) -> None:
-        """`age` is what the process has spent before, in seconds; it counts as starting."""
+        """`age` is the age of the process, in seconds, which counts as starting."""
         self._clock = clock
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {**copy.deepcopy(INITIAL)}
@@ -50,7 +50,7 @@ class Report:
         """Replaces facts by name.
 
         Raises:
-            KeyError: there is no such fact; `phase` has a method of its own.
+            KeyError: there is no such fact; use `enter` for `phase`.
         """
         unknown = sorted(facts.keys() - INITIAL.keys() | facts.keys() & {"phase"})
         if unknown:
@@ -64,7 +64,7 @@ class Report:
                 self._facts["loss_first"] = self._facts["loss"]
 
     def enter(self, phase: Phase) -> None:
-        """Starts a phase; the time since the last change belongs to the phase before."""
+        """Starts a phase; the time since the last change counts for the phase before."""
         with self._lock:
             self._account()
             self._facts["phase"] = phase
@@ -72,7 +72,7 @@ class Report:
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """A phase within another one, which goes on afterwards."""
+        """A context manager for a phase within another one, which continues afterwards."""
         with self._lock:
             before = self._facts["phase"]
         self.enter(phase)
@@ -83,7 +83,7 @@ class Report:
 
     @property
     def phase(self) -> Phase:
-        """The present phase."""
+        """The current phase."""
         with self._lock:
             phase: Phase = self._facts["phase"]
             return phase
@@ -95,17 +95,17 @@ class Report:
             return int(self._facts["step"])
 
     def tick(self) -> None:
-        """Says that a long phase goes on."""
+        """Signals progress in a long phase."""
         with self._lock:
             self._progress_count += 1
 
     @property
     def progress_count(self) -> int:
-        """Signs of progress so far: steps and changes of phase. The watchdog looks whether they go on."""
+        """Signs of progress so far: steps, phase changes and ticks. The watchdog checks that they continue."""
         return self._progress_count
 
     def follow(self, live: Callable[[], dict[str, Any]]) -> None:
-        """Adds facts that are computed for each reader: those that matter most while the loop stands still."""
+        """Adds facts that each `snapshot` computes, so that they are current even while the loop waits."""
         self._live.append(live)
 
     def snapshot(self) -> dict[str, Any]:

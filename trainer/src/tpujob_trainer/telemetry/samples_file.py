@@ -1,7 +1,7 @@
-"""`samples.jsonl` in the checkpoint directory: the texts that the model wrote, one line for each step.
+"""`samples.jsonl` in the checkpoint directory: the texts that the model wrote, a line for each step and prompt.
 
-The file is rewritten for each text, so that it is whole at any moment and on any storage: a bucket cannot append. It
-keeps the newest thousand. A run that goes back to an earlier step replaces what came after.
+The file is rewritten for each text, so that it is complete at any time and on any storage: a bucket cannot append. It
+has the newest thousand texts. A run that goes back to an earlier step replaces later ones.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ def parse(content: bytes) -> list[dict[str, Any]]:
     """The lines of a file of samples, in their order.
 
     Raises:
-        ValueError: one is damaged. To go on without it would drop it with the next text.
+        ValueError: one is damaged. If it were skipped, the next text would delete it.
     """
     return [json_object(line) for line in content.splitlines()]
 
 
 class SamplesFile:
-    """Keeps texts; a tracker."""
+    """Records texts; a tracker."""
 
     def __init__(self, directory: str) -> None:
-        """Reads what is there.
+        """Reads the existing file.
 
         Raises:
             OSError: the directory cannot be read.
-            ValueError: what is there is damaged, and stays as it is.
+            ValueError: the file is damaged; it stays as it is.
         """
         self._bucket = open_bucket(directory)
         stored = self._bucket.look(FILE)
         self._lines = parse(stored.data) if stored else []
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Nothing is kept of numbers."""
+        """Does nothing: numbers are not recorded."""
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """Keeps a text as that of the newest step, beside those of other prompts."""
+        """Adds a text to those of other prompts of the same step, and drops later steps."""
         before = [
             line for line in self._lines if line["step"] < step or (line["step"] == step and line["prompt"] != prompt)
         ]
@@ -54,4 +54,4 @@ class SamplesFile:
         self._bucket.write(FILE, whole)
 
     def close(self) -> None:
-        """Everything is written already."""
+        """Does nothing: everything is written already."""

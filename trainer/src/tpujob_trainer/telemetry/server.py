@@ -1,6 +1,6 @@
-"""GET /report, /metrics and the page of this process, for the operator and for Prometheus.
+"""Serves /report, /metrics and the page of this process, for the operator and for Prometheus.
 
-POST /profile is for this machine alone, and not for the pages of a browser there.
+Only programs of this machine may POST /profile, and not web pages in its browsers.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def serve(
     name: str = "",
     profiler: Profiler | None = None,
 ) -> HttpServer | None:
-    """A server on `port` (0: any free one), or None when the port is taken: training does not depend on it.
+    """A server on `port` (0: any free one); None: the port is taken, and training continues without it.
 
     Args:
-        report: What /report answers.
-        metrics: What /metrics answers.
+        report: Returns the content of /report.
+        metrics: Returns the content of /metrics.
         host: The address to listen on.
-        port: The port there.
-        curve: Step and loss, for the page.
+        port: The port to listen on.
+        curve: Returns step and loss, for the page.
         name: Of the job, for the page.
-        profiler: Takes profiles; None: this program takes none.
+        profiler: Takes profiles; None: /profile does not exist.
     """
     served: dict[str, Page] = {
         "/": ("text/html; charset=utf-8", lambda: page.render(report(), curve(), name=name)),
@@ -67,10 +67,10 @@ def _profile(request: Request, profiler: Profiler | None) -> Response:
 
 
 def _is_from_here(request: Request) -> bool:
-    """Whether a program of this machine asks, and not a page that a browser has here from somewhere else.
+    """Whether a program of this machine sent the request, and not a web page in a browser on this machine.
 
-    A browser asks before it sends JSON to another origin, and is refused; by a name that leads here it has the
-    wrong Host.
+    A browser sends a preflight request before it sends JSON to another origin, which is refused; if a name was made to
+    resolve to this machine, the Host header is wrong.
     """
     host = request.headers.get("host", "").rpartition(":")[0]
     is_json = request.headers.get("content-type", "").partition(";")[0].strip().lower() == JSON

@@ -1,6 +1,6 @@
-"""TensorBoard: event files, one for each attempt in one folder, which TensorBoard shows as one run.
+"""The TensorBoard tracker: an event file for each attempt in one folder, which TensorBoard shows as one run.
 
-On a bucket an event file is written here first and copied now and then: objects cannot be appended to.
+For a bucket, an event file is written to a local folder and copied at intervals: objects cannot be appended to.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class TensorBoard:
         """Opens an event file.
 
         Args:
-            directory: where it ends up, local or on a bucket.
-            first_step: what an earlier attempt recorded of later steps is not shown any more.
+            directory: Of the event files, local or in a bucket.
+            first_step: Later steps that an earlier attempt recorded are no longer shown.
         """
         self._remote = None if is_local(directory) else open_bucket(directory)
         self._folder = Path(tempfile.mkdtemp(prefix="tensorboard-")) if self._remote else Path(directory)
@@ -40,18 +40,18 @@ class TensorBoard:
         self._flushed_at = time.monotonic()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Each number is a curve."""
+        """Adds each number to the curve of its name."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._flush(force=False)
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """The text as it is."""
+        """Adds a text, unchanged."""
         self._writer.add_text("sample", text, step)
         self._flush(force=True)
 
     def close(self) -> None:
-        """Writes out what is left."""
+        """Writes what is left."""
         self._writer.close()
         self._copy()
 

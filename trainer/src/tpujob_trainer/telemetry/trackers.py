@@ -1,7 +1,7 @@
-"""Experiment trackers: fed by process 0 alone, in a thread each, never blocking the training.
+"""Experiment trackers: only process 0 uses them, each in its own thread, and they never block the training.
 
-Only process 0 imports and opens one: other hosts need neither the package nor a login. What a tracker cannot take is
-counted and logged once; what comes faster than a tracker takes it is dropped.
+Only process 0 imports and opens a tracker: other hosts need neither its package nor a login. Events that a tracker
+fails to take are counted, and the first is logged; events that come too fast are dropped.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ logger = logging.getLogger(__name__)
 
 QUEUE_LENGTH = 1000
 REOPEN_SECONDS = 60.0
-"""After a tracker could not be opened it is tried again."""
+"""Time after which opening a tracker is tried again."""
 
 
 class Tracker(Protocol):
-    """Where numbers and texts go. Used by one thread; may raise and may take its time."""
+    """A receiver of numbers and texts. One thread uses it; its methods may raise and may be slow."""
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Numbers of a step."""
+        """Records numbers of a step."""
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """A text that the model wrote."""
+        """Records a text that the model wrote."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Ends the tracker; nothing follows."""
 
 
 _Event = Callable[[Tracker], None]
 
 
 class Background:
-    """A tracker in a thread of its own, behind a queue of bounded length."""
+    """A tracker in its own thread, with a queue of limited length."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Background:
         """Starts the thread, which opens the tracker.
 
         Args:
-            name: for messages.
-            open_tracker: may block and raise.
-            lost: called with the name for each thing that was dropped.
-            queue_length: how much may wait.
-            reopen_seconds: how long after a failure opening is tried again.
+            name: For messages.
+            open_tracker: Opens the tracker; may block and raise.
+            lost: Called with the name for each event that is lost.
+            queue_length: The most events that may wait.
+            reopen_seconds: Time after which opening is tried again.
         """
         self.name = name
         self._open = open_tracker
@@ -79,7 +79,7 @@ class Background:
             self._fail("it is slower than the training; what does not fit is left out")
 
     def close(self, limit_seconds: float) -> bool:
-        """Tells what is left and closes, within the limit; whether it did."""
+        """Sends what is left and closes the tracker; returns whether this was done within the limit."""
         deadline = time.monotonic() + limit_seconds
         if self._thread.is_alive():
             with contextlib.suppress(queue.Full):
@@ -124,24 +124,24 @@ class Background:
 
 
 class Trackers:
-    """All trackers of a run; none on any process but 0."""
+    """All trackers of a run; empty on processes other than 0."""
 
     def __init__(self, trackers: Sequence[Background] = ()) -> None:
         self._trackers = trackers
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Tells the numbers of a step."""
+        """Sends the numbers of a step to all trackers."""
         kept = dict(values)
         for tracker in self._trackers:
             tracker.tell(lambda to: to.scalars(step, kept))
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """Passes on a text that starts with the prompt."""
+        """Sends a text, which starts with the prompt, to all trackers."""
         for tracker in self._trackers:
             tracker.tell(lambda to: to.text(step, prompt, text))
 
     def close(self, limit_seconds: float) -> None:
-        """Closes all of them within the limit; what takes longer is left."""
+        """Closes all trackers within the limit; those that take longer are abandoned."""
         deadline = time.monotonic() + limit_seconds
         for tracker in self._trackers:
             if not tracker.close(max(deadline - time.monotonic(), 0.0)):

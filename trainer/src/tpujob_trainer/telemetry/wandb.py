@@ -1,8 +1,8 @@
-"""Weights & Biases: one run there for all attempts, by an id that is kept beside the checkpoint.
+"""The Weights & Biases tracker: one run for all attempts, by an ID in the checkpoint directory.
 
-Who logs in and where is the environment's to say (WANDB_API_KEY, WANDB_MODE, WANDB_BASE_URL): no key is in a job.
-An offline run is a folder `wandb/offline-run-…` of the checkpoint directory for each attempt, for `wandb sync`. In a
-bucket it is there once the attempt has ended.
+The environment has login and server (WANDB_API_KEY, WANDB_MODE, WANDB_BASE_URL): a job has no key. An offline run is a
+folder `wandb/offline-run-…` in the checkpoint directory for each attempt, for `wandb sync`. In a bucket the folder
+appears when the attempt ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INIT_SECONDS = 120
 
 
 class WandB:
-    """Logs to a run; a tracker. Importing wandb is left to the moment when it is opened."""
+    """Logs to a run; a tracker. The constructor imports wandb."""
 
     def __init__(
         self,
@@ -35,18 +35,18 @@ class WandB:
         directory: str | None,
         config: Mapping[str, Any],
     ) -> None:
-        """Starts the run or resumes it; blocks for as long as the service takes.
+        """Starts or resumes the run; blocks until the service has answered.
 
         Args:
-            project: where it is shown.
-            entity: user or team; None: the default of the login.
-            name: of the run; None: chosen by the service.
-            directory: the checkpoint directory, which keeps the run's id; None: a new run each time.
-            config: shown with the run.
+            project: Of the run.
+            entity: User or team; None: the default of the login.
+            name: Of the run; None: the service chooses it.
+            directory: The checkpoint directory, which has the run's ID; None: a new run each time.
+            config: Shown with the run.
         """
         local = Path(tempfile.mkdtemp(prefix="wandb-"))
         for variable in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-            os.environ.setdefault(variable, str(local))  # the home directory may not be written to
+            os.environ.setdefault(variable, str(local))  # the home directory may be read-only
         import wandb
 
         where = Path(directory) if directory and is_local(directory) else local
@@ -62,33 +62,33 @@ class WandB:
             dir=str(where),
             settings=wandb.Settings(init_timeout=INIT_SECONDS, console="off", silent=True),
         )
-        # Our own step: a run that goes back to a checkpoint tells steps again, which W&B's own counter refuses.
+        # Our own step: a run that goes back to a checkpoint logs steps again, which W&B's own counter refuses.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Each number is a curve over our step."""
+        """Adds each number to the curve of its name, over our step."""
         self._run.log({"step": step, **values})
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """The text as it is."""
+        """Adds a text, unchanged."""
         self._run.log({"step": step, "sample": self._wandb.Html(f"<pre>{html.escape(text)}</pre>")})
 
     def close(self) -> None:
-        """Waits until everything is there."""
+        """Waits until everything is sent or written."""
         folder = Path(self._run.dir).parent
         is_offline = self._run.offline
         self._run.finish()
-        # `finish` does not wait for the service of wandb to close the run's file; its end does.
+        # `finish` does not wait until the wandb service has closed the run's file; `teardown` does.
         self._wandb.teardown()
         if is_offline and self._bucket is not None:
-            # The run's own file last: a folder with it is complete.
+            # The run's own file is copied last: a folder that has it is complete.
             for file in sorted(filter(Path.is_file, folder.rglob("*")), key=lambda file: file.suffix == ".wandb"):
                 self._bucket.write(f"wandb/{folder.name}/{file.relative_to(folder)}", file.read_bytes())
 
 
 def run_id(directory: str) -> str:
-    """The id of the run that this checkpoint directory belongs to, chosen the first time."""
+    """The ID of the run of this checkpoint directory, chosen by the first call."""
     bucket = open_bucket(directory)
     bucket.create(FILE, json.dumps({"id": secrets.token_hex(4)}) + "\n")
     where, remedy = f"spec.checkpointDir: {directory}/{FILE}", "delete it, and another run of W&B begins"

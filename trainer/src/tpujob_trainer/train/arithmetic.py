@@ -1,8 +1,8 @@
-"""Memory, batches and hours of a configuration on a number of devices, by arithmetic alone: without JAX, in a moment.
+"""Memory, batches and FLOPs of a configuration on a number of devices, by arithmetic only: without JAX, and fast.
 
     python -m tpujob_trainer.train.arithmetic '{"trainer": {…}, "devices": 256, "slices": 1, "platform": "tpu"}'
 
-Writes one JSON object to stdout; `tpujob check` starts it and makes sentences of that.
+Writes one JSON object to stdout; `tpujob check` starts it and shows the result as text.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 BYTES_OF_TOKENIZER = 259
 SLOW_STEP_FLOPS = 1e13
-"""Of a step on CPUs: a minute on eight cores that do 150 GFLOP/s together."""
+"""Of a step on CPUs: about a minute on eight cores with 150 GFLOP/s together."""
 QUICK_SEQUENCE = 256
 REACH_SECONDS = 5.0
-"""For storage that holds the config.json of model.from to answer."""
+"""Limit for storage to answer with the config.json of model.from."""
 
 
 def arithmetic(
@@ -41,15 +41,15 @@ def arithmetic(
     """The figures of a run, as JSON values.
 
     Args:
-        config: what was written.
-        devices: JAX devices of all processes.
-        slices: over which the devices lie.
-        platform: jax's word for them: cpu or tpu.
-        generation: of TPU, as spec.accelerator names it; None: not known, or no TPU.
+        config: As the user wrote it.
+        devices: Number of JAX devices of all processes.
+        slices: Number of slices of these devices.
+        platform: JAX platform: cpu or tpu.
+        generation: Of TPU, as in spec.accelerator; None: unknown, or no TPU.
 
     Raises:
         ConfigurationError: two fields contradict each other, the rows do not divide over the devices, or config.json of
-            `model.from` asks for what is not supported.
+            `model.from` needs an unsupported feature.
         NotFoundError: that config.json cannot be read from here.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
@@ -86,13 +86,15 @@ def arithmetic(
 
 
 def model_read(model: ModelConfig, reach_seconds: float = REACH_SECONDS) -> ReadModel:
-    """A model whose `from` is there, with the dimensions of its config.json; storage has so long to answer.
+    """The configuration of a model with `from`, with the dimensions of its config.json.
+
+    Storage has `reach_seconds` to answer.
 
     Raises:
-        ConfigurationError: config.json asks for what is not supported.
-        NotFoundError: it cannot be read from here.
+        ConfigurationError: config.json needs an unsupported feature.
+        NotFoundError: config.json cannot be read from here.
     """
-    # Imports JAX and storage clients, for which other callers should not wait.
+    # This imports JAX and storage clients, for which callers without `from` must not wait.
     from tpujob_trainer.data.sources.remote import RETRYING
     from tpujob_trainer.data.sources.retrying import StorageFailedError
     from tpujob_trainer.model.weights.load import ReadModel, with_shape_read
@@ -130,12 +132,12 @@ def _warnings(run: ResolvedConfig, devices: int, platform: str) -> list[str]:
 
 
 def main() -> int:
-    """Works out what the first argument says; the exit code."""
+    """Answers the request in the first argument; returns the exit code."""
     return answer(lambda: _found(**json.loads(sys.argv[1])))
 
 
 def _found(trainer: dict[str, Any], **place: Any) -> dict[str, Any]:
-    """The figures, or what is not on this machine and may be in pods."""
+    """The figures, or what is missing on this machine and may exist in pods."""
     try:
         return arithmetic(parse_config(trainer), **place)
     except NotFoundError as error:

@@ -1,4 +1,4 @@
-"""Global batches: rows of each process become its part of arrays over all devices; the data position goes with them."""
+"""Global batches: makes arrays over all devices from the rows of each process, and tracks the data position."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tpujob_trainer.train.step import Batch
 from tpujob_trainer.train.step_flags import StepFlags
 
 _DISAGREE = np.int32(-1)
-"""In all columns of a lane of which processes say different things; a lane has delivered no such number of batches."""
+"""In all columns of a lane about which processes disagree; never a valid state of a lane."""
 
 
 def rows_here(mesh: Mesh, batch_size: int, rows: PartitionSpec = ROWS) -> np.ndarray:
     """The rows of a global batch that this process's devices hold, ascending.
 
-    Read from the sharding, never worked out from the process number: rows need not be contiguous, and with an axis
-    across hosts two processes hold the same ones.
+    They are read from the sharding, not computed from the process index: rows need not be contiguous, and two processes
+    hold the same ones if an axis spans hosts.
     """
     held: set[int] = set()
     for index in NamedSharding(mesh, rows).addressable_devices_indices_map((batch_size,)).values():
@@ -37,19 +37,19 @@ def rows_here(mesh: Mesh, batch_size: int, rows: PartitionSpec = ROWS) -> np.nda
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where the data stands after some batches, for their checkpoint."""
+    """The position in the data after some batches, for their checkpoint."""
 
     of_lanes: jax.Array
     """int32 [lanes, columns], the same on all devices."""
     digest: str
-    """Over all tokens of these batches (`data.batches_digest`)."""
+    """Of all tokens of these batches (`data.batches_digest`)."""
 
 
 class Assembler:
     """Makes global arrays from the rows of this process."""
 
     def __init__(self, mesh: Mesh, batch_size: int, lanes: int, *, rows: PartitionSpec = ROWS) -> None:
-        """`lanes` fill as many rows of a batch each; `rows` says how these are divided over the mesh."""
+        """`lanes` is the number of lanes, which fill equally many rows of a batch; `rows` is the partition of rows."""
         self.rows = rows_here(mesh, batch_size, rows)
         self._batch_size = batch_size
         self._rows_per_lane = batch_size // lanes
@@ -58,19 +58,19 @@ class Assembler:
         self._gather = jax.jit(gather, out_shardings=NamedSharding(mesh, REPLICATED))
 
     def array(self, local: np.ndarray) -> jax.Array:
-        """The global array `[batch, ...]` of which `local` `[rows, ...]` are this process's rows."""
+        """The global array `[batch, ...]`, of which `local` `[rows, ...]` has this process's rows."""
 
         def part(index: tuple[slice, ...]) -> np.ndarray:
             first = index[0].indices(self._batch_size)[0]
             start = int(np.searchsorted(self.rows, first))
             count = len(range(*index[0].indices(self._batch_size)))
-            # A copy: on CPU jax may keep the memory it is given, and the loader's arrays are not ours.
+            # A copy: on CPU JAX may keep the memory that it gets, and the arrays are the loader's.
             return local[start : start + count].copy()
 
         return jax.make_array_from_callback((self._batch_size, *local.shape[1:]), self._sharding, part)
 
     def batch(self, local: LocalBatch, signals: StepFlags) -> Batch:
-        """The batch as the step takes it."""
+        """The batch in the form that the step takes."""
         return Batch(
             inputs=self.array(local.inputs),
             targets=self.array(local.targets),
@@ -83,10 +83,10 @@ class Assembler:
     def position(self, state: np.ndarray) -> Position:
         """The position of all lanes, from that of the lanes that fill this process's rows, int32 [lanes, columns].
 
-        All processes call it alike.
+        All processes must call this.
 
         Raises:
-            TrainerError: processes that share a lane have read something else.
+            TrainerError: processes that share a lane have read different data.
         """
         lanes = self.rows // self._rows_per_lane
         found = self._gather(self.array(state[np.searchsorted(np.unique(lanes), lanes)]))
@@ -103,7 +103,7 @@ class Assembler:
 
 
 def _of_lanes(state: jax.Array, *, rows_per_lane: int) -> jax.Array:
-    """The state of each lane, from one row for each row of the batch."""
+    """The state of each lane, from an array with a row for each row of the batch."""
     rows = state.reshape(-1, rows_per_lane, state.shape[-1])
     first = rows[:, :1]
     agree = (rows == first).all(axis=(1, 2))
@@ -111,10 +111,10 @@ def _of_lanes(state: jax.Array, *, rows_per_lane: int) -> jax.Array:
 
 
 class Feed:
-    """The run's batches one after the other, and the position after the last one taken."""
+    """The batches of a run, and the position after the last one taken."""
 
     def __init__(self, loader: Iterator[LocalBatch], assembler: Assembler, position: np.ndarray) -> None:
-        """`position` is that before the first batch, int32 [lanes, columns] of the lanes of this process's rows."""
+        """`position` is that before the first batch, int32 [lanes, columns], of the lanes of this process's rows."""
         self._loader = loader
         self._assembler = assembler
         self._position = position
@@ -122,7 +122,7 @@ class Feed:
         """Time spent waiting for the loader so far."""
 
     def take(self, get_flags: Callable[[], StepFlags]) -> Batch:
-        """The next batch, with what this process has to say once it is there; waits for the loader."""
+        """The next batch, with this process's flags at the time when it is loaded; waits for the loader."""
         began = time.monotonic()
         local = next(self._loader)
         self.wait_seconds += time.monotonic() - began
@@ -130,5 +130,5 @@ class Feed:
         return self._assembler.batch(local, dataclasses.replace(get_flags(), batches_left=local.batches_left))
 
     def position(self) -> Position:
-        """Belongs into the checkpoint of the present state. All processes call it alike."""
+        """The position for the checkpoint of the current state. All processes must call this."""
         return self._assembler.position(self._position)

@@ -1,4 +1,4 @@
-"""Objects of the user's own that look at the model in training; on all processes, between two steps."""
+"""User-defined callbacks that get the model during training, on all processes, between two steps."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
 
 Function = Callable[[int, Weights, Mapping[str, float]], Mapping[str, float] | None]
-"""Of the steps done, the weights, and loss, gradient_norm, learning_rate and tokens of the last step; gives numbers."""
+"""From steps done, weights, and loss, gradient_norm, learning_rate and tokens of the last step to numbers by name."""
 
 
 class Callback:
-    """Calls one of them; a hook of the loop."""
+    """Calls a user-defined callback; a hook of the loop."""
 
     def __init__(self, config: CallbackConfig, number: int, progress: Progress) -> None:
-        """Makes the object.
+        """Creates the callback.
 
         Args:
             config: Names its class.
-            number: Its place in `callbacks`, for messages.
-            progress: Has the metrics, and gets the numbers.
+            number: Its index in `callbacks`, for messages.
+            progress: Has the metrics, and gets the returned numbers.
 
         Raises:
-            ConfigurationError: there is no such class, it cannot be made, or its object cannot be called.
+            ConfigurationError: there is no such class, creating the object fails, or the object is not callable.
         """
         self.every_steps = config.every_steps
         self._name = config.name
@@ -38,10 +38,10 @@ class Callback:
         self._function = self._made(config.arguments or {})
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
-        """Calls it with the state after `step` steps.
+        """Calls the callback with the weights after `step` steps.
 
         Raises:
-            TrainerError: it raised something, or returned what are no numbers.
+            TrainerError: it raised an exception, or did not return numbers.
         """
         with self._progress.pause("evaluating"):
             try:

@@ -1,7 +1,7 @@
-"""The loss of a batch without learning from it: a pure function of (weights, batch).
+"""The evaluation step: the loss of a batch, as a pure function of (weights, batch).
 
-Each row's loss is a number of its own. The host adds the rows up exactly, so that the result does not depend on which
-process held which row.
+Each row has a separate loss. The host adds the rows exactly, so that the result does not depend on which process held
+which row.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tpujob_trainer.train.token_loss import TokenLoss, load_metric
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RowLosses:
-    """What a batch came to; whole on every process."""
+    """The losses of a batch, replicated on all processes."""
 
     losses: jax.Array
-    """float32 [B]: of each row, the sum over the positions that count."""
+    """float32 [B]: the sum over the positions of each row that count."""
     metrics: tuple[jax.Array, ...]
-    """The same of each metric of the user's own."""
+    """The same for each user-defined metric."""
     tokens: jax.Array
-    """int32 [B]: of each row, the positions that count."""
+    """int32 [B]: the number of positions of each row that count."""
     signals: jax.Array
-    """int32 [4]: the greatest of each column over all rows."""
+    """int32 [5]: the maximum of each column over all rows."""
 
 
 EvaluationStep = Callable[[Weights, Batch], RowLosses]
@@ -40,19 +40,19 @@ EvaluationStep = Callable[[Weights, Batch], RowLosses]
 def make_evaluation_step(
     model: Model, *, parts: int = 1, loss: str | None = None, metrics: Sequence[str] = ()
 ) -> EvaluationStep:
-    """The jitted function.
+    """The jitted evaluation step.
 
     Args:
-        model: whose weights are evaluated.
-        parts: a device computes its rows in so many parts, one after the other, as in training.
+        model: The model to evaluate.
+        parts: Number of parts in which a device computes its rows, one after the other, as in training.
         loss: `module:name` of a function from logits and targets to losses; None: cross-entropy.
-        metrics: `module:name` of functions of the same form.
+        metrics: `module:name` of functions with the same signature.
     """
     evaluated = TokenLoss(model, custom=loss)
     own = [load_metric(number, name) for number, name in enumerate(metrics)]
 
     def of_rows(weights: Weights, batch: Batch) -> tuple[jax.Array, ...]:
-        """Of the loss and each metric, `[B]`."""
+        """The sums of the loss and each metric, `[B]`."""
         return tuple(jnp.sum(values, axis=1) for values in evaluated.of_positions(weights, batch, own))
 
     def step(weights: Weights, batch: Batch) -> RowLosses:

@@ -1,7 +1,7 @@
-"""The loss on text that is not learned from, now and then between two steps; on all processes, the same on all.
+"""The loss on evaluation text, at intervals between two steps; all processes compute it, with the same result.
 
-The same batches each time. A request to stop travels in them as in those of training: all processes leave an
-evaluation at the same batch, and the loop stops in order.
+The batches are the same each time. They carry stop requests, as those of training do: all processes leave an evaluation
+at the same batch, and the loop stops in order.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from tpujob_trainer.train.step_logger import Progress
 logger = logging.getLogger(__name__)
 
 OpenBatches = Callable[[], contextlib.AbstractContextManager[Iterator[LocalBatch]]]
-"""Restarts the evaluation's batches."""
+"""Opens the evaluation's batches, from the first on."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     loss: float
     """Mean over all positions that count, in nats per token."""
     metrics: tuple[float, ...]
-    """The mean of each metric of the user's own, in their order."""
+    """The mean of each user-defined metric, in their order."""
     tokens: int
     """Positions that counted."""
     seconds: float
 
 
 class Evaluation:
-    """Evaluates the state that it is given; a hook of the loop."""
+    """Evaluates a state; a hook of the loop."""
 
     def __init__(
         self,
@@ -60,17 +60,17 @@ class Evaluation:
         metrics: Sequence[str] = (),
         record: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None,
     ) -> None:
-        """Put together; nothing is read yet.
+        """Nothing is read yet.
 
         Args:
             step: The compiled step.
-            open_batches: Starts the batches again.
+            open_batches: Opens the batches, from the first on.
             assembler: Of global batches.
-            progress: Is given the results.
-            every_steps: Evaluate after every so many steps.
-            weights_of: Which weights of a state are evaluated.
+            progress: Gets the results.
+            every_steps: Steps between two evaluations.
+            weights_of: Selects the weights of a state to evaluate.
             metrics: Names of the metrics that the step has.
-            record: Is given the loss and them, with their step.
+            record: Gets the step, and loss and metrics by name.
         """
         self.every_steps: int | None = every_steps
         self._step = step
@@ -82,7 +82,7 @@ class Evaluation:
         self._record = record
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
-        """Evaluates and tells; `get_flags` is what this process has to tell the others."""
+        """Evaluates and reports the result; `get_flags` returns the flags of this process for the others."""
         with self._progress.pause("evaluating"), self._open() as batches:
             of_all = (self._assembler.batch(local, _with_left(get_flags(), local)) for local in batches)
             found = evaluate(self._step, self._weights_of(state), of_all, self._progress.tick)
@@ -101,16 +101,16 @@ def _with_left(flags: StepFlags, local: LocalBatch) -> StepFlags:
 def evaluate(
     step: EvaluationStep, weights: Weights, batches: Iterable[Batch], tick: Callable[[], None] = lambda: None
 ) -> Evaluated | None:
-    """The mean loss over all batches; None when a process was asked to stop meanwhile.
+    """The mean loss over all batches; None: a process was asked to stop meanwhile.
 
-    It ends early where the batches say that the data does. `tick` is called for each one: a sign of progress.
+    The evaluation ends early if the data ends. `tick` is called for each batch, as a sign of progress.
 
     Raises:
-        ConfigurationError: there is not one position that counts.
+        ConfigurationError: no position counts.
     """
     began = time.monotonic()
     values: list[list[float]] = []
-    """Of the loss and each metric, the sums of rows."""
+    """For the loss and each metric, the sums of the rows."""
     tokens = 0
     pending: RowLosses | None = None
 
@@ -125,7 +125,7 @@ def evaluate(
         return unpack(np.asarray(of.signals))
 
     for batch in batches:
-        # The batch before is read while the devices work on this one.
+        # The previous batch is read while the devices work on this one.
         pending, before = step(weights, batch), pending
         tick()
         if before is not None:
@@ -140,13 +140,13 @@ def evaluate(
         raise ConfigurationError(
             "spec.trainer.evaluation.data.path: its first batches have no token to predict; give text, or leave it out"
         )
-    # Rows are added exactly: the order of the batches' rows, and so the division over processes, has no part in it.
+    # Rows are added exactly: their order, and so the division over processes, does not change the result.
     loss, *metrics = (_exact_sum(rows) / tokens for rows in values)
     return Evaluated(loss, tuple(metrics), tokens, time.monotonic() - began)
 
 
 def _exact_sum(values: list[float]) -> float:
-    """Without rounding between the values; NaN where they are not finite together, for which `fsum` raises."""
+    """The sum, rounded once; NaN if it is not finite in a way for which `fsum` raises."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):

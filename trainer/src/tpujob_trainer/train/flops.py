@@ -1,4 +1,4 @@
-"""Floating point operations of training, by arithmetic: `cost_analysis` counts a scan's body once and no kernel."""
+"""FLOPs of training, by arithmetic: `cost_analysis` counts the body of a scan once, and no kernels."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from tpujob_trainer.model.shape import CustomShape, ModelShape
 
 
 def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
-    """Model FLOPs utilisation (PaLM, appendix B); None where the devices' peak is not known.
+    """Model FLOPs utilisation (PaLM, appendix B); None: the peak of the devices is unknown.
 
     Args:
-        tokens_per_second: of all devices.
-        flops_per_token: of training, recomputation not counted.
-        device_kind: JAX's word.
-        devices: of the whole run.
+        tokens_per_second: Of all devices.
+        flops_per_token: Of training, without recomputation.
+        device_kind: As JAX names it.
+        devices: Number of devices of the run.
     """
     chip = BY_KIND.get(device_kind)
     return None if chip is None else tokens_per_second * flops_per_token / (chip.flops * devices)
 
 
 def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
-    """Operations to compute one token's logits: two for each weight of a matrix product, and attention.
+    """FLOPs for the logits of one token: two for each weight of a matrix product, and attention.
 
-    Queries times keys and probabilities times values are 2 · 2 · heads · headDim operations for each pair of positions.
-    Of these, every one counts, masked or not (Chowdhery and others 2022, PaLM, appendix B); or, if `is_causal`, only
-    what a row of one document needs, as MaxText counts. Of a model of the user's own only the weights are known.
+    Queries times keys and probabilities times values are 2 · 2 · heads · headDim FLOPs for each pair of positions. All
+    pairs count, masked or not (Chowdhery and others 2022, PaLM, appendix B); with `is_causal`, only those that a row of
+    one document needs, as in MaxText. For a custom model only the weights count.
     """
     if isinstance(shape, CustomShape):
         return 2 * shape.num_parameters
@@ -40,7 +40,7 @@ def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causa
 
 
 def attention_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
-    """The part of `forward_flops_per_token` between queries, keys and values; 0 for a model of the user's own."""
+    """The part of `forward_flops_per_token` between queries, keys and values; 0 for a custom model."""
     if isinstance(shape, CustomShape):
         return 0
     seen = sum(_pairs(shape, sequence_length, is_global, is_causal) for is_global in shape.global_layers)
@@ -48,12 +48,12 @@ def attention_flops_per_token(shape: ModelShape, sequence_length: int, *, is_cau
 
 
 def training_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
-    """Operations to learn from one token: the backward pass is twice the forward one. Recomputation is not counted."""
+    """FLOPs to train on one token: the backward pass is twice the forward pass. Recomputation is not counted."""
     return 3 * forward_flops_per_token(shape, sequence_length, is_causal=is_causal)
 
 
 def _pairs(shape: ModelShape, length: int, is_global: bool, is_causal: bool) -> float:
-    """Positions that a position of a layer sees, on average."""
+    """The mean number of positions that count for a position of a layer."""
     if not is_causal or not length:
         return length
     window = length if is_global or shape.window is None else min(shape.window, length)

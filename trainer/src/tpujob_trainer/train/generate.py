@@ -1,4 +1,4 @@
-"""Text written by the model. All processes compute it, for the weights lie on all of them; who wants it, keeps it."""
+"""Text generation by the model. All processes compute it, because the weights are divided over all of them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tpujob_trainer.model.decoder import Model, Pasts, Weights
 from tpujob_trainer.model.partitioning import REPLICATED
 
 GATHERED_ONCE_BYTES = 2**28
-"""Weights that take no more are gathered once for a text. Larger ones stay where they are, and for each token it is
-activations that travel."""
+"""Weights of at most this size are gathered once for a text. Larger ones stay sharded, and activations are exchanged
+for each token."""
 
 
 class Prompt(NamedTuple):
-    """What a sample begins with."""
+    """The beginning of a sample."""
 
     text: str
     tokens: list[int]
 
 
 def prompts_of(config: SampleConfig, tokenizer: Tokenizer, data: DataConfig, *, sequence_length: int) -> list[Prompt]:
-    """Each prompt as the model gets it: a document's beginning, or a user's turn as the chat template writes it.
+    """The prompts for the model: each the beginning of a document, or a user's turn in the chat template.
 
     Raises:
-        ConfigurationError: prompt and text together are longer than what the model is trained on, or there is no chat
-            template for a conversation.
+        ConfigurationError: a prompt has no tokens, prompt and text are longer than `sequence_length`, or there is no
+            chat template for a conversation.
     """
     if _is_chat(config, data):
         texts = _conversations(config, tokenizer, data)
@@ -84,19 +84,19 @@ Sampler = Callable[[Weights, np.ndarray, np.ndarray], jax.Array]
 
 
 def padded(prompt: Sequence[int], longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """A prompt as a sampler takes it: int32 `[longest]`, padded with masked tokens, and its length, int32."""
+    """A prompt for a sampler: int32 `[longest]`, padded with masked tokens, and its length, int32."""
     return np.array([*prompt, *[0] * (longest - len(prompt))], np.int32), np.array(len(prompt), np.int32)
 
 
 def make_sampler(model: Model, *, longest: int, config: SampleConfig, seed: int) -> Sampler:
-    """The jitted function from weights and a prompt to the tokens that follow it, int32 `[tokens]`, whole everywhere.
+    """The jitted function from weights and a prompt to the tokens that follow it, int32 `[tokens]`, replicated.
 
-    The prompt goes through the model at once, then one token after the other, and each leaves what later ones see of
-    it. All devices compute the same. One compilation is for all prompts of up to `longest` tokens (`padded`).
+    The model first computes the whole prompt, then one token after the other, with a cache of the earlier ones. All
+    devices compute the same. One compilation serves all prompts of up to `longest` tokens (`padded`).
     """
 
     def chosen(logits: jax.Array, at: jax.Array | int) -> jax.Array:
-        """The token at a position, from the logits before it."""
+        """The token at a position, from the logits of the one before."""
         if config.temperature == 0:
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
         key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), at)  # compiles in no time
@@ -113,7 +113,7 @@ def make_sampler(model: Model, *, longest: int, config: SampleConfig, seed: int)
             following = chosen(logits, at + 1)
             return (following, past), following
 
-        # The first is the prompt's last token again, which leaves the same past, and the logits behind it.
+        # The first is the prompt's last token again, which leaves the cache unchanged and gives the logits after it.
         last = length - 1
         _, written = jax.lax.scan(one, (prompt[None, last], past), last + jnp.arange(config.tokens))
         return written[:, 0]
@@ -123,5 +123,5 @@ def make_sampler(model: Model, *, longest: int, config: SampleConfig, seed: int)
 
 
 def until_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
-    """The tokens before the first that ends the text; all of them where it does not end."""
+    """The tokens before the first one of `ends`; all of them if there is none."""
     return tokens[: next((at for at, token in enumerate(tokens) if token in ends), len(tokens))]

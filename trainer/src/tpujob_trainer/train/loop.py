@@ -1,15 +1,15 @@
 """The training loop.
 
-Its order is a promise:
+Its order is guaranteed:
 
-1. Save with the present state, before a batch is taken: what is saved has consumed exactly the batches it says.
-   Evaluate and sample after that: what goes wrong there loses nothing.
-2. Take the next batch, and start the step on it; the host goes on while the devices work.
-3. Record the metrics of the step before, which is over by then: the host never waits for the step it has just started.
+1. Save the current state before a batch is taken, so that the saved data position has exactly the batches of the state.
+   Evaluate and sample after that, so that an error there loses nothing.
+2. Take the next batch, and start the step on it; the host continues while the devices work.
+3. Record the metrics of the step before, which is done by then: the host never waits for the step that it just started.
 
-A state is saved only after its own step's metrics were read, and where those are not finite, after the weights were
-found to be. What depends on a clock or a signal
-(save now, stop now) travels in the batch and comes back with the metrics, so that all processes do it at the same step.
+A state is saved only after the metrics of its step were read, and, if those are not finite, after its weights were
+checked to be finite. Actions that depend on a clock or a signal (save now, stop now) travel in the batch and come back
+with the metrics, so that all processes do them at the same step.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tpujob_trainer.train.step_logger import Progress, StepResult, read
 logger = logging.getLogger(__name__)
 
 BATCHES = "batches"
-"""Kept with every checkpoint: the digest of all batches that made it."""
+"""Key in the metadata of every checkpoint: the digest of all batches of its state."""
 
 
 class Saver(Protocol):
-    """Where states go; `checkpoint.Checkpoints` is one."""
+    """Saves states; `checkpoint.Checkpoints` is one."""
 
     @property
     def committed_step(self) -> int | None: ...
@@ -61,17 +61,17 @@ class Saver(Protocol):
 
 
 class Hook(Protocol):
-    """What is done with the state now and then between two steps, and once more after the last one."""
+    """An action on the state at intervals between two steps, and once more after the last step."""
 
     every_steps: int | None
     """None: after the last step only."""
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
-        """Done by all processes alike; `get_flags` is for batches on which to agree to stop."""
+        """Runs on all processes; `get_flags` is for batches, by which all processes agree to stop."""
 
 
 Pending = tuple[int, StepMetrics] | None
-"""Metrics that are still on the devices, and the steps done with them."""
+"""The steps done after a step, and its metrics, which are still on the devices."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class ExitResult:
     state: TrainState
     step: int
     has_finished: bool
-    """All steps are done, and the last one is committed if there is a saver; else the run was asked to stop before."""
+    """Whether all steps are done, and the last is committed if there is a saver; otherwise a stop was requested."""
 
 
 @dataclass(frozen=True)
 class Savable:
-    """A state as the saver takes it."""
+    """A state in the form that the saver takes."""
 
     step: int
     tree: dict[str, Any]
@@ -109,18 +109,18 @@ class Loop:
         hooks: Sequence[Hook] = (),
         profiler: Profiler | None = None,
     ) -> None:
-        """Put together; nothing runs yet.
+        """Nothing runs yet.
 
         Args:
-            train_step: the jitted step.
-            feed: the batches, at the position of the state that `run` is given.
-            weights_are_finite: jitted; asked only after a step that was not finite.
-            skips: counts these.
-            saver: where states go; None where there is no checkpoint directory.
-            policy: when they do.
-            progress: is given every step's result.
-            hooks: evaluation, samples.
-            profiler: traces steps that it is asked for.
+            train_step: The jitted step.
+            feed: The batches, at the position of the state that `run` gets.
+            weights_are_finite: A jitted function; called only after a step that was not finite.
+            skips: Counts the steps that were not finite.
+            saver: Saves states; None: there is no checkpoint directory.
+            policy: Decides when to save.
+            progress: Gets the result of every step.
+            hooks: Evaluation, samples and others.
+            profiler: Traces steps on request.
         """
         self._train_step = train_step
         self._feed = feed
@@ -133,7 +133,7 @@ class Loop:
         self._profiler = profiler or Profiler(None, process_id=0)
 
     def run(self, state: TrainState, *, first: int, steps: int) -> ExitResult:
-        """The state after `steps` steps in all, `first` of which are done; committed if there is a saver.
+        """Trains to `steps` steps in all, of which `first` are done; commits the last state if there is a saver.
 
         Raises:
             NonFiniteError: the loss or the gradient was not finite too often.
@@ -166,7 +166,7 @@ class Loop:
                 is_kept = self._save_to_stop(step + 1, state, flags)
                 return ExitResult(state, step + 1, has_finished=is_kept and step + 1 == steps)
             left = min((each.flags.batches_left for each in (flushed, result) if each), default=2)
-            if left < 2:  # known since the batch before: this one was the last, or empty already
+            if left < 2:  # known from the batch before: this one was the last, or empty already
                 logger.info("Step %d: the data ends here, %d steps were asked for", step + 1, steps)
                 steps, pending = step + 1, pending if left else None
                 break
@@ -176,7 +176,7 @@ class Loop:
             for hook in self._hooks:
                 hook.run(steps, state, self._policy.stop_flags)
         except TrainerError as error:
-            # All processes are here: what was trained is kept, whatever became of the model's files.
+            # All processes have this error: commit the trained state, whatever happened to the exported files.
             if error.is_shared:
                 self._commit_at_the_end(last)
             raise
@@ -194,10 +194,10 @@ class Loop:
         return result
 
     def _save(self, step: int, state: TrainState, *, wait_seconds: float) -> Savable | None:
-        """Starts to save; waits so long for the save before, and passes this one over if that still goes on.
+        """Starts a save; waits `wait_seconds` for the previous save, and skips this one if that is not done.
 
         Returns:
-            What was to be saved; None where there is no saver.
+            The state that was to be saved; None: there is no saver.
         """
         if self._saver is None:
             return None
@@ -205,7 +205,7 @@ class Loop:
             position = self._feed.position()
             savable = Savable(step, checkpoint_tree(state, position.of_lanes), {BATCHES: position.digest})
             is_begun = self._saver.save(step, savable.tree, wait_seconds=wait_seconds, metadata=savable.metadata)
-        if is_begun:  # one that was passed over is asked for again
+        if is_begun:  # a skipped save is requested again
             self._policy.saved()
         return savable
 
@@ -218,7 +218,7 @@ class Loop:
             self._saver.copy(step, checkpoint_tree(state, position.of_lanes), metadata={BATCHES: position.digest})
 
     def _save_to_stop(self, step: int, state: TrainState, flags: StepFlags) -> bool:
-        """Saves if that still fits; whether nothing is lost."""
+        """Saves if there is time for it; returns whether nothing is lost."""
         if self._saver is None:
             return True
         if not self._policy.fits(flags):
@@ -233,7 +233,7 @@ class Loop:
         return self._commit(self._save(step, state, wait_seconds=self._policy.commit_seconds()))
 
     def _commit_at_the_end(self, last: Savable | None) -> bool:
-        """Whether the last state is a checkpoint, or there is nowhere to save to; False: asked to stop meanwhile."""
+        """Commits the last state; True: it is a checkpoint, or there is no saver; False: asked to stop meanwhile."""
         if self._saver is None or last is None or self._commit(last):
             return True
         why = f" ({self._saver.problem})" if self._saver.problem else ""
@@ -244,7 +244,7 @@ class Loop:
         return False
 
     def _commit(self, last: Savable | None) -> bool:
-        """Waits for the last save, and tries it again while there is time; whether nothing is lost."""
+        """Waits for the last save, and tries it again while there is time; returns whether nothing is lost."""
         if self._saver is None or last is None:
             return True
         with self._progress.pause("saving"):
@@ -258,5 +258,5 @@ class Loop:
 
 
 def checkpoint_tree(state: TrainState, position: Any) -> dict[str, Any]:
-    """What a checkpoint holds: the state, and the data position after the batches that made it."""
+    """The tree of a checkpoint: the state, and the data position after its batches."""
     return {"step": state.step, "weights": state.weights, "optimizer": state.optimizer, "data": position}

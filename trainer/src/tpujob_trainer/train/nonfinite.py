@@ -1,9 +1,9 @@
-"""What becomes of steps whose loss or gradient is not finite: arithmetic only.
+"""The handling of steps whose loss or gradient is not finite: arithmetic only.
 
-- The step itself leaves weights and optimizer as they were, on the devices; the batch counts as used.
-- So many of these are allowed (`spec.trainer.nonFinite`). Beyond that, and at once where the weights themselves are not
-  finite, the run goes back to a checkpoint from before the first of them, once, and leaves their batches out.
-- The batch before the first is left out as well: finite as its gradient was, its update may have spoiled the weights.
+- The step itself leaves weights and optimizer on the devices unchanged; its batch counts as used.
+- A limited number of these is allowed (`spec.trainer.nonFinite`). Beyond that, and at once if the weights are not
+  finite, the run goes back to a checkpoint from before the first of them, and skips their batches.
+- The batch before the first is skipped, too: its gradient was finite, but its update may have damaged the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpujob_trainer.errors import DivergedError
 
 
 class NonFiniteError(DivergedError):
-    """More steps were not finite than allowed, or the weights are not."""
+    """More steps were not finite than allowed, or the weights are not finite."""
 
     def __init__(self, message: str, steps: tuple[int, ...]) -> None:
         """`steps` are those that were not finite, ascending."""
@@ -34,10 +34,10 @@ class SkipBudget:
         self._skipped: collections.deque[int] = collections.deque()
 
     def skipped(self, step: int, *, weights_are_finite: bool) -> int:
-        """Counts a step; how many there are now within the window.
+        """Counts a step; returns the number within the window.
 
         Raises:
-            NonFiniteError: they are too many, or the weights are beyond repair.
+            NonFiniteError: there are too many, or the weights are not finite.
         """
         self._skipped.append(step)
         while self._skipped[0] <= step - self._config.window_steps:
@@ -55,23 +55,23 @@ class SkipBudget:
 
 
 def spelled(steps: tuple[int, ...]) -> str:
-    """The range as people write it: "step 7", "steps 7 to 9"."""
+    """The range as text: "step 7", "steps 7 to 9"."""
     return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
 
 
 def go_back_below(steps: tuple[int, ...]) -> int:
-    """Checkpoints of this step and later ones are not to be trusted: no finite loss was seen with their weights."""
+    """The first step whose checkpoints, as later ones, are not trusted: no finite loss was seen with their weights."""
     return steps[0] - 1
 
 
 def batch_of_step(step: int, *, first: int, taken: int, left_out: Collection[int]) -> int:
-    """Which batch, counted from 1, a step was trained on.
+    """The batch, counted from 1, that a step was trained on.
 
     Args:
-        step: steps done after it.
-        first: steps done when the loop started.
-        taken: batches used by then, whether trained on or left out.
-        left_out: batches that no step is trained on.
+        step: Steps done after it.
+        first: Steps done when the loop started.
+        taken: Batches used by then, whether trained on or skipped.
+        left_out: Batches that no step is trained on.
     """
     batch = taken
     for _ in range(first, step):
@@ -82,7 +82,7 @@ def batch_of_step(step: int, *, first: int, taken: int, left_out: Collection[int
 
 
 def batches_to_leave_out(steps: tuple[int, ...], *, first: int, taken: int, left_out: Collection[int]) -> list[int]:
-    """The batches of steps that were not finite, and that of the step before the first. Arguments as above."""
+    """The batches of `steps` and of the step before; the other arguments are those of `batch_of_step`."""
     suspects = {steps[0] - 1, *steps}
     return [
         batch_of_step(step, first=first, taken=taken, left_out=left_out) for step in sorted(suspects) if step > first
@@ -90,7 +90,7 @@ def batches_to_leave_out(steps: tuple[int, ...], *, first: int, taken: int, left
 
 
 class SkipBatches:
-    """The loader's batches without some. They are read and count in the data position: only no step sees them."""
+    """The loader's batches without some. Skipped batches are read and count in the data position."""
 
     def __init__(self, loader: Iterator[LocalBatch], *, taken: int, left_out: Collection[int]) -> None:
         """`taken` batches came before; `left_out` are numbers counted from 1 since the beginning of the run."""

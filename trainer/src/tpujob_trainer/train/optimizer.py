@@ -1,4 +1,4 @@
-"""Optimizers and schedules of the learning rate, on the plain tree of whole weights."""
+"""Optimizers and learning rate schedules, for the tree of whole weights."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ decay fit both (Liu and others 2025, Muon is Scalable for LLM Training, section 
 _REDUCED = {"query": 1, "key": 1, "value": 1, "out": 2, "gate": 1, "up": 1, "down": 1} | dict.fromkeys(
     ("query_down", "key_value_down", "key_value_up", "turned"), 1
 )
-"""How many dimensions of a layer's matrix, behind its stack, are summed over; those after them are its output."""
+"""How many dimensions of a layer's matrix, after its stack, are contracted; the following ones are its output."""
 
 
 def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
-    """The learning rate of each step: from 0 to the peak in warmup_steps, then down to the fraction at the last step.
+    """The learning rate by step: a linear warm-up to the peak in warmup_steps, then the decay of `schedule`.
 
     `config` is resolved: learning_rate and warmup_steps are set.
     """
@@ -35,7 +35,7 @@ def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
     decay = _decay(config, peak, max(steps - config.warmup_steps, 1), steps)
     if not config.warmup_steps:
         return decay
-    # One more than warmup_steps pieces, so that the first step already learns something.
+    # warmup_steps + 1 parts, so that the learning rate of the first step is not 0.
     warmup = optax.linear_schedule(peak / (config.warmup_steps + 1), peak, config.warmup_steps)
     return optax.join_schedules([warmup, decay], [config.warmup_steps])
 
@@ -55,12 +55,12 @@ def _decay(config: OptimizerConfig, peak: float, left: int, steps: int) -> optax
 def make_optimizer(
     config: OptimizerConfig, schedule: optax.Schedule, *, has_adapters: bool = False
 ) -> optax.GradientTransformation:
-    """The optimizer; norms (`scale`) and biases are not decayed. Gradients are clipped before, in the step.
+    """The optimizer; norms (`scale`) and biases are not decayed. The step clips gradients before it.
 
     Args:
-        config: which one.
-        schedule: learning rate by step.
-        has_adapters: adapters alone are trained.
+        config: Of the optimizer.
+        schedule: Learning rate by step.
+        has_adapters: Whether only adapters are trained.
     """
     optimizer = _optimizer(config, schedule)
     if has_adapters:
@@ -90,10 +90,10 @@ def _optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradi
 
 
 def _own(reference: str, arguments: dict[str, Any], schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The user's own.
+    """A user-defined optimizer.
 
     Raises:
-        ConfigurationError: there is none, or it gives something else.
+        ConfigurationError: there is no such function, it fails, or it returns something else.
     """
     field = f"{BLOCK}.optimizer.custom"
     make = load_reference(reference, field)
@@ -120,12 +120,12 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
 
 
 def partition(weights: Any) -> Any:
-    """`muon` for each matrix of a layer, `adamw` for what is none."""
+    """`muon` for each matrix of a layer, `adamw` for all other weights."""
     return jax.tree.map_with_path(lambda path, leaf: "muon" if _matrix_of(path, leaf) else "adamw", weights)
 
 
 def _matrix_of(path: tuple[Any, ...], leaf: Any) -> Any:
-    """Which dimensions of a layer's weight are the rows and columns of its matrix; None for what is none."""
+    """The dimensions of a layer's weight that are the rows and columns of its matrix; None: it is not a matrix."""
     names = [part.key for part in path if isinstance(part, jax.tree_util.DictKey)]
     if not names or names[0] not in STACKS or names[-1] not in _REDUCED or not hasattr(leaf, "ndim"):
         return None
@@ -135,7 +135,7 @@ def _matrix_of(path: tuple[Any, ...], leaf: Any) -> Any:
 
 
 def adapters_only(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimizer for adapters (`model.lora`), and no change and no state for all other weights."""
+    """The optimizer for adapters (`model.lora`); all other weights stay unchanged and have no state."""
     return optax.partition(
         {"adapter": optimizer, "frozen": optax.set_to_zero()},
         lambda weights: jax.tree.map_with_path(lambda path, _: "adapter" if is_adapter(path) else "frozen", weights),
@@ -146,11 +146,11 @@ class AveragedWeights(NamedTuple):
     """State of `average_weights`."""
 
     average: Any
-    """The same nesting as the weights."""
+    """The same structure as the weights."""
 
 
 def average_weights(decay: float) -> optax.GradientTransformation:
-    """Keeps decay · average + (1 - decay) · weights after each step, from the first weights on; changes no update."""
+    """Keeps decay · average + (1 - decay) · weights after each step, from the initial weights on; changes no update."""
 
     def init(weights: Any) -> AveragedWeights:
         return AveragedWeights(jax.tree.map(jnp.copy, weights))
@@ -164,13 +164,13 @@ def average_weights(decay: float) -> optax.GradientTransformation:
 
 
 def averaged_weights(state: Any) -> Any | None:
-    """The average that an optimizer's state keeps; None where it keeps none."""
+    """The average in an optimizer's state; None: there is none."""
     nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AveragedWeights))
     return next((node.average for node in nodes if isinstance(node, AveragedWeights)), None)
 
 
 def is_decayed(weights: Any) -> Any:
-    """True for each weight that decays: all but the scales of norms and the biases."""
+    """A tree with True for each weight that is decayed: all except the scales of norms and the biases."""
     return jax.tree.map_with_path(
         lambda path, _: path[-1].key != "scale" and not path[-1].key.endswith("_bias"), weights
     )

@@ -13,10 +13,10 @@ from tpujob_trainer.train.token_loss import RouterFactors
 def make_run_step(
     run: ResolvedConfig, model: Model, optimizer: optax.GradientTransformation, schedule: optax.Schedule
 ) -> TrainStep:
-    """The jitted step, with all that the configuration says of it.
+    """The jitted step, as configured.
 
     Raises:
-        ConfigurationError: `loss` names no function.
+        ConfigurationError: the function of `loss` does not exist.
     """
     return make_train_step(
         model,

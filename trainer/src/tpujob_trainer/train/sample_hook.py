@@ -1,4 +1,4 @@
-"""Texts by the model in training, at intervals between two steps; on all processes, published by process 0."""
+"""Sample texts of the model during training, at intervals between two steps; all processes compute them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpujob_trainer.train.step_logger import Progress
 
 
 class Samples:
-    """Has the present model write; a hook of the loop."""
+    """Writes samples with the current weights; a hook of the loop."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Samples:
         stop: Sequence[str],
         every_steps: int | None,
     ) -> None:
-        """`compiled` makes the sampler, here and now if it is needed before the end; `ends` are tokens."""
+        """`compiled` makes the sampler, at once if it is needed before the last step; `ends` are token IDs."""
         self.every_steps = every_steps
         self._compiled = compiled
         self._sampler = compiled() if every_steps else None
@@ -39,7 +39,7 @@ class Samples:
         self._stop, self._ends = stop, ends
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
-        """Writes a text for each prompt and tells it."""
+        """Writes and reports a text for each prompt."""
         if self._sampler is None:
             self._sampler = self._compiled()
         with self._progress.pause("sampling"):

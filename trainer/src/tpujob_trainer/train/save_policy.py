@@ -1,7 +1,7 @@
 """When to save, and how long to wait for it.
 
-Steps are counted by everybody; time is process 0's, whose request travels with a batch; whether a save still fits
-before a stop follows from what the last one took.
+All processes count steps; process 0 measures time, and its request travels with a batch; whether there is time for a
+save before a stop follows from the duration of the last save.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tpujob_trainer.train.step_flags import StepFlags
 def is_due_by_steps(step: int, *, every: int | None, begun_at: int) -> bool:
     """Whether something is due after `step` steps, in a run that started at `begun_at`.
 
-    The state that a run starts with is saved already, or not worth it.
+    Not at `begun_at` itself: that state is saved already, or not worth saving.
     """
     return every is not None and step > begun_at and step % every == 0
 
 
 class SavePolicy:
-    """When states are saved, by the configuration, a clock and a request to stop."""
+    """Decides when to save states, by the configuration, a clock and a request to stop."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class SavePolicy:
         Args:
             config: When to save.
             stop: Whether this process is asked to stop, and how long it has.
-            decides: Whether this process asks for saves by its clock: process 0, if there is anywhere to save to.
-            measured_seconds: What the last save took until its commit; 0 while none is measured.
-            clock: Seconds.
+            decides: Whether this process requests saves by its clock: process 0, if there is a checkpoint directory.
+            measured_seconds: Returns the time from the last save to its commit; 0: none was measured.
+            clock: Returns seconds.
         """
         self._config = config
         self._stop = stop
@@ -54,16 +54,16 @@ class SavePolicy:
         self._again_at = math.inf
 
     def is_due(self, step: int, *, first: int, flags: StepFlags) -> bool:
-        """Whether the state after `step` steps is saved, in an attempt that started with `first`."""
+        """Whether to save the state after `step` steps, in an attempt that started at `first`."""
         return flags.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first)
 
     def is_copy_due(self, step: int, *, first: int) -> bool:
-        """Whether the state after `step` steps is copied to the hosts' disks."""
+        """Whether to copy the state after `step` steps to the hosts' disks."""
         local = self._config.local
         return local is not None and is_due_by_steps(step, every=local.every_steps, begun_at=first)
 
     def flags(self) -> StepFlags:
-        """What this process has to say with the next batch."""
+        """The flags of this process for the next batch."""
         seconds = self._measured_seconds()
         return StepFlags(
             stop=self._stop.requested, seconds_left=self._stop.seconds_left(), save=self._asks(), save_seconds=seconds
@@ -74,14 +74,14 @@ class SavePolicy:
         return StepFlags(stop=self._stop.requested, seconds_left=self._stop.seconds_left())
 
     def fits(self, flags: StepFlags) -> bool:
-        """Whether a save still becomes a checkpoint before the first process is killed.
+        """Whether a save can be committed before the first process is killed.
 
-        Twice the last one's time is kept. Where none was measured (0), it is tried.
+        It must have twice the time of the last one. If none was measured (0), it is tried.
         """
         return flags.seconds_left >= 2 * flags.save_seconds
 
     def commit_seconds(self) -> float:
-        """How long to wait for a save that is under way when the run ends."""
+        """How long to wait for a running save when the run ends."""
         return min(self._stop.seconds_left(), self._config.timeout_seconds + ANSWER_SECONDS)
 
     def seconds_left(self) -> float:
@@ -89,16 +89,16 @@ class SavePolicy:
         return self._stop.seconds_left()
 
     def saved(self) -> None:
-        """A save was started, for whatever reason."""
+        """Records that a save was started, for any reason."""
         self._since = self._clock()
         self._again_at = math.inf
 
     def try_again(self, *, in_seconds: float) -> None:
-        """The last save came to nothing: ask before it would be time again."""
+        """Requests a save earlier than by the interval, because the last one failed."""
         self._again_at = self._clock() + in_seconds
 
     def _asks(self) -> bool:
-        """Whether to ask now; once, until the time has passed again."""
+        """Whether to request a save now; True only once per interval."""
         now = self._clock()
         if not self._decides or (now - self._since < self._config.every_seconds and now < self._again_at):
             return False

@@ -1,7 +1,7 @@
-"""Memory of weights and optimizer on a device, by arithmetic alone: without JAX.
+"""Memory of weights and optimizer state on a device, by arithmetic only: without JAX.
 
-Weights and what an optimizer keeps of each are float32. Vectors, which every device has whole, count as divided, and
-Adafactor's sums of rows and columns do not count.
+Weights and their optimizer state are float32. Vectors count as divided, although they are replicated, and Adafactor's
+sums of rows and columns do not count.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tpujob_trainer.model.shape import ModelShape
 
 FLOAT_BYTES = 4
 _MOMENTS = {"adamw": 2, "lion": 1, "muon": 1, "adafactor": 0}
-"""Numbers kept for each number of a layer's matrices."""
+"""Numbers in the optimizer state for each weight of a layer's matrices."""
 
 
 def state_bytes_per_device(run: ResolvedConfig) -> float:
-    """Bytes of weights and optimizer. Of an optimizer of the user's own, two numbers are assumed for each weight."""
+    """Bytes of weights and optimizer state. A custom optimizer is assumed to keep two numbers for each weight."""
     vocabulary = run.model.vocabulary_parameters / _vocabulary_parts(run.mesh)
     others = (run.model.num_parameters - run.model.vocabulary_parameters) / _parts(run.mesh)
     if run.lora is not None:
@@ -31,12 +31,12 @@ def state_bytes_per_device(run: ResolvedConfig) -> float:
 
 
 def adapter_parameters(shape: ModelShape, lora: LoraConfig, *, expert: int) -> int:
-    """Numbers in the adapters that a device has: all, but of the experts those that are there.
+    """Parameters of the adapters on a device: all of them, except those of experts on other devices.
 
     Args:
-        shape: of the model.
-        lora: which of its matrices have adapters.
-        expert: devices over which experts are divided.
+        shape: Of the model.
+        lora: The adapters.
+        expert: Number of devices over which experts are divided.
     """
     heads, key_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     widths = {"query": heads, "key": key_heads, "value": key_heads, "out": shape.heads * shape.value_dim}
@@ -54,7 +54,7 @@ def _moments(optimizer: OptimizerConfig) -> int:
 
 
 def _vocabulary_parts(mesh: MeshShape) -> int:
-    """Devices over which the two are divided: `partitioning.WEIGHT_AXES`. Slices and `data` repeat all weights."""
+    """Devices over which embedding and output are divided: `partitioning.WEIGHT_AXES`; slices and `data` replicate."""
     return mesh.fsdp * mesh.expert * mesh.context
 
 

@@ -1,6 +1,6 @@
-"""The train step: a pure function of (state, batch). No clock, no process, no input or output.
+"""The train step: a pure function of (state, batch), without clock, process or I/O.
 
-It is written for whole arrays; how they are divided, `partitioning` says, and the compiler adds the exchanges. An
+It is written for whole arrays; `partitioning` defines their shardings, and the compiler adds the collectives. An
 optimizer sees whole arrays, too.
 """
 
@@ -25,7 +25,7 @@ from tpujob_trainer.train.token_loss import RouterFactors, TokenLoss
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """All that a step changes."""
+    """The state that a step updates."""
 
     step: jax.Array
     """int32: steps done."""
@@ -36,7 +36,7 @@ class TrainState:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A global batch, its rows over all devices. B rows, S positions."""
+    """A global batch with its rows divided over all devices. B rows, S positions."""
 
     inputs: jax.Array
     """int32 [B, S]"""
@@ -49,13 +49,13 @@ class Batch:
     loss_mask: jax.Array
     """bool [B, S]"""
     signals: jax.Array
-    """int32 [B, 4]: what each row's process has to tell the others; see step_flags.py."""
+    """int32 [B, 5]: the flags of each row's process for the others; see step_flags.py."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StepMetrics:
-    """What a step found out; whole on every process."""
+    """The metrics of a step, replicated on all processes."""
 
     loss: jax.Array
     """Mean over the positions that count, before the update."""
@@ -63,13 +63,13 @@ class StepMetrics:
     """Global norm before clipping."""
     learning_rate: jax.Array
     tokens: jax.Array
-    """int32: positions that count."""
+    """int32: number of positions that count."""
     signals: jax.Array
-    """int32 [4]: the greatest of each column over all rows."""
+    """int32 [5]: the maximum of each column over all rows."""
 
 
 def state_specs(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """How every array of the state is divided: moments as the weights they belong to, everything else not at all."""
+    """The partition of every array of the state: moments as their weights, everything else replicated."""
     leaves, structure = jax.tree.flatten_with_path(model.abstract_weights)
     of_weights = {
         _names(path): (leaf.shape, spec)
@@ -89,17 +89,17 @@ def state_specs(model: Model, optimizer: optax.GradientTransformation) -> TrainS
 
 
 def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
-    """Keys of dictionaries alone: what stands around them in an optimizer's state has no such names."""
+    """The dictionary keys of a path: other parts of an optimizer's state have no such names."""
     return tuple(part.key for part in path if isinstance(part, jax.tree_util.DictKey))
 
 
 def state_shardings(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """Where every array of the state lies."""
+    """The sharding of every array of the state."""
     return jax.tree.map(lambda spec: NamedSharding(model.mesh, spec), state_specs(model, optimizer))
 
 
 def abstract_batch(model: Model, rows: int, length: int) -> Batch:
-    """Shape, type and place of every array of a batch."""
+    """Shape, type and sharding of every array of a batch."""
     sharding = NamedSharding(model.mesh, ROWS)
 
     def of(dtype: Any, *dims: int) -> jax.ShapeDtypeStruct:
@@ -110,7 +110,7 @@ def abstract_batch(model: Model, rows: int, length: int) -> Batch:
 
 
 def abstract_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """Shape, type and place of every array of the state."""
+    """Shape, type and sharding of every array of the state."""
     shapes = TrainState(
         step=jax.ShapeDtypeStruct((), jnp.int32),
         weights=model.abstract_weights,
@@ -124,20 +124,20 @@ def abstract_state(model: Model, optimizer: optax.GradientTransformation) -> Tra
 
 
 def init_state(model: Model, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
-    """A fresh state, made on the devices that keep it."""
+    """A fresh state, created on the devices that keep it."""
 
     def make() -> TrainState:
         weights = model.init(seed)
         return TrainState(step=jnp.zeros((), jnp.int32), weights=weights, optimizer=optimizer.init(weights))
 
-    # Random numbers take LLVM many seconds to optimise, and run once.
+    # LLVM takes many seconds to optimise random number generation, which runs once.
     quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     state: TrainState = jax.jit(make, out_shardings=state_shardings(model, optimizer), compiler_options=quick)()
     return state
 
 
 def state_from(model: Model, optimizer: optax.GradientTransformation, weights: Weights) -> TrainState:
-    """The state before the first step, with these weights, whose memory it takes."""
+    """The state before the first step with these weights, which are donated."""
 
     def make(weights: Weights) -> TrainState:
         return TrainState(step=jnp.zeros((), jnp.int32), weights=weights, optimizer=optimizer.init(weights))
@@ -160,20 +160,20 @@ def make_train_step(
     loss: str | None = None,
     seed: int = 0,
 ) -> TrainStep:
-    """The jitted step. It takes the memory of the state it is given, which must not be used again.
+    """The jitted step. It donates the state that it gets, which must not be used again.
 
     A step whose loss or gradient is not finite, or whose batch is empty, counts, and changes no weight and no moment.
 
     Args:
-        model: whose weights are trained.
-        optimizer: of whole arrays.
-        schedule: learning rate by step, for the metrics; the same as in the optimizer.
-        clip_norm: gradients of a larger global norm are scaled down to it.
-        gradient_accumulation: in how many parts, one after the other, the gradient of a batch is computed.
-        z_loss: factor of the term that keeps logits from drifting; see `loss.cross_entropy`.
-        router: factors of the losses of a mixture's routers; None: all are 0.
+        model: The model to train.
+        optimizer: For whole arrays.
+        schedule: Learning rate by step, for the metrics; the same as in the optimizer.
+        clip_norm: Gradients of a larger global norm are scaled down to it.
+        gradient_accumulation: Number of parts in which the gradient of a batch is computed, one after the other.
+        z_loss: Factor of the term that keeps logits from drifting; see `loss.cross_entropy`.
+        router: Factors of the losses of a mixture's routers; None: all are 0.
         loss: `module:name` of a function from logits and targets to losses; None: cross-entropy.
-        seed: of a model's dropout; what a step drops depends on it, the step and the part of the batch.
+        seed: Of a model's dropout, which depends on it, the step and the part of the batch.
 
     Raises:
         ConfigurationError: there is no such function.
@@ -190,7 +190,7 @@ def make_train_step(
         gradients = jax.tree.map(lambda gradient: gradient * scale_clipped, gradients)
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
         weights = optax.apply_updates(state.weights, updates)
-        # A batch after the end of the data has no position that counts: it must not decay the weights either.
+        # A batch after the end of the data has no position that counts: it must not decay the weights.
         is_taken = jnp.isfinite(total * scale) & jnp.isfinite(norm) & (count > 0)
         metrics = StepMetrics(
             loss=total * scale,
@@ -210,7 +210,7 @@ def make_train_step(
 
 
 def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
-    """The jitted function from weights to whether all of them are finite, whole on every process."""
+    """The jitted function from weights to whether all of them are finite, replicated on all processes."""
 
     def are_finite(weights: Weights) -> jax.Array:
         return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)]))
@@ -219,7 +219,7 @@ def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
 
 
 def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
-    """`new` where the step is taken, else `old`; whole numbers count steps and always go on."""
+    """`new` if the step is taken, else `old`; integers are step counts, and always new."""
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
         return new if jnp.issubdtype(new.dtype, jnp.integer) else jnp.where(is_taken, new, old)
@@ -230,14 +230,14 @@ def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
 def _gradients(
     loss: TokenLoss, weights: Weights, batch: Batch, parts: int, dropout_key: jax.Array | None
 ) -> tuple[jax.Array, Weights]:
-    """Sum of the loss over all rows, and its gradient, divided as the weights are."""
+    """The sum of the loss over all rows, and its gradient, sharded as the weights."""
     model = loss.model
     replicas = math.prod(model.mesh.shape[axis] for axis in REPLICA_AXES)
     if parts == 1 or replicas == 1 or not loss.is_sum_over_rows:
         return _accumulated(loss, weights, batch, parts, dropout_key)
 
     def of_replica(weights: Weights, batch: Batch) -> tuple[jax.Array, Weights]:
-        """Each adds its own parts up, so that gradients travel between replicas once, in the type of computation."""
+        """Adds the parts of a replica, so that replicas exchange gradients once, in the compute dtype."""
         total, gradients = _accumulated(loss, weights, batch, parts, None)
         total, gradients = jax.lax.psum((total, model.travelling(gradients)), REPLICA_AXES)
         return total, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
@@ -252,7 +252,7 @@ def _gradients(
 def _accumulated(
     loss: TokenLoss, weights: Weights, batch: Batch, parts: int, dropout_key: jax.Array | None
 ) -> tuple[jax.Array, Weights]:
-    """The same, of the rows that a replica sees."""
+    """The same as `_gradients`, for the rows that a replica sees."""
     value_and_grad = jax.value_and_grad(loss.total)
     if parts == 1:
         total, gradients = value_and_grad(weights, batch, dropout_key)
@@ -272,5 +272,5 @@ def _accumulated(
 
 
 def in_parts(batch: Batch, parts: int) -> Batch:
-    """The batch with a first dimension of so many parts; each device cuts what it holds, so that no row moves."""
+    """The batch with a leading dimension of parts; each device divides its own rows, so that no row moves."""
     return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)

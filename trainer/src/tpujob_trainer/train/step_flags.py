@@ -1,7 +1,7 @@
-"""What processes tell each other inside the step, so that all of them act on the same step.
+"""Flags that processes exchange inside the step, so that all of them act at the same step.
 
-Each process writes its numbers beside every row of the batch it holds; the step returns the greatest of each column,
-and everybody reads that with the metrics. No extra collective, and no step number to agree on.
+Each process adds its numbers to every row of its part of the batch; the step returns the maximum of each column, and
+all processes read that with the metrics. This needs no extra collective, and no agreement on a step number.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import numpy as np
 
 COLUMNS = 5
 HORIZON_SECONDS = 1_000_000
-"""Longer times left are sent as this."""
+"""The longest remaining time that is sent; longer ones are sent as this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepFlags:
-    """Of one process when given; of all processes when read."""
+    """The flags of one process before the step, and of all processes combined after it."""
 
     stop: bool = False
-    """Asked to stop; any of them."""
+    """Whether the process is asked to stop; combined: any process."""
     seconds_left: float = float("inf")
-    """Until the process is killed; the least of them."""
+    """Time until the process is killed; combined: the least."""
     save: bool = False
-    """Save after this step: process 0, whose clock decides."""
+    """Whether to save after this step; only process 0 sets it, by its clock."""
     save_seconds: float = 0.0
-    """What the last save took until its commit; the longest of them. 0: none yet."""
+    """Time from the last save to its commit; combined: the longest. 0: none yet."""
     batches_left: int = 2
-    """Batches after this one that have anything for a process's rows, 2 for two or more; the most of them."""
+    """Batches after this one with data for the process's rows, 2 for two or more; combined: the most."""
 
     def pack(self) -> np.ndarray:
-        """int32 [5], such that the greatest of all processes is the answer."""
+        """The flags as int32 [5], whose maximum over all processes is the combined value."""
         left = int(min(max(self.seconds_left, 0), HORIZON_SECONDS))
         numbers = (self.stop, HORIZON_SECONDS - left, self.save, np.ceil(self.save_seconds), self.batches_left)
         return np.array(numbers, np.int32)

@@ -1,4 +1,4 @@
-"""What the loop has to tell: the report, the metrics and, on process 0, a line in the log."""
+"""Publishes the progress of the loop: in the report, the metrics and trackers, and on process 0 in the log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StepResult:
-    """The metrics of one step as numbers of the host."""
+    """The metrics of a step as numbers on the host."""
 
     step: int
-    """Steps done when it was over."""
+    """Steps done after it."""
     loss: float
     gradient_norm: float
     learning_rate: float
@@ -37,12 +37,12 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the step changed the weights: else loss or gradient was not finite."""
+        """Whether loss and gradient are finite; otherwise the step changed no weights."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 def read(step: int, metrics: StepMetrics) -> StepResult:
-    """The numbers of a step; waits until the devices have done it."""
+    """The metrics of a step; waits until the devices have computed it."""
     return StepResult(
         step=step,
         loss=float(np.asarray(metrics.loss)),
@@ -54,7 +54,7 @@ def read(step: int, metrics: StepMetrics) -> StepResult:
 
 
 class Progress:
-    """Tells of each step, and of the speed since the last line in the log."""
+    """Reports each step, and the speed since the last log line."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class Progress:
         self._window_tokens = 0
         self._is_first = True
         self._paced_from = (0, 0.0)
-        """The first step of the attempt, which holds the compile, and when it was over."""
+        """The first step of the attempt, which includes compiling, and when it ended."""
 
     def record(self, result: StepResult, *, data_wait_seconds: float) -> None:
-        """Tells of a step. The first one of an attempt is not timed: it holds the compile."""
+        """Reports a step. The first one of an attempt is not timed: it includes compiling."""
         now = self._clock()
         self._metrics.heartbeat()
         self._metrics.tokens.inc(result.tokens)
@@ -122,7 +122,7 @@ class Progress:
 
     @contextlib.contextmanager
     def pause(self, phase: Phase) -> Iterator[None]:
-        """A phase between two steps; its time belongs to no step."""
+        """A context manager for a phase between two steps; its time counts for no step."""
         began = self._clock()
         with self._report.during(phase):
             yield
@@ -131,12 +131,12 @@ class Progress:
         self._window_began += spent
 
     def tick(self) -> None:
-        """A sign of progress between two steps."""
+        """Signals progress between two steps."""
         self._metrics.heartbeat()
         self._report.tick()
 
     def skipped(self, result: StepResult, *, count: int) -> None:
-        """Tells of a step that was not finite and changed nothing, the `count`-th within the window."""
+        """Reports a step that was not finite and changed nothing, the `count`-th within the window."""
         self._metrics.nonfinite_steps.inc()
         logger.warning(
             "Step %d: loss %g, gradient norm %g: the weights stay as they were, %d such steps so far",
@@ -147,7 +147,7 @@ class Progress:
         )
 
     def evaluated(self, step: int, loss: float, metrics: Mapping[str, float], *, tokens: int, seconds: float) -> None:
-        """Logs and reports an evaluation of the state after `step` steps: the loss, and metrics of the user's own."""
+        """Logs and reports an evaluation of the state after `step` steps: the loss, and user-defined metrics."""
         self._metrics.heartbeat()
         self._report.update(evaluation_loss=loss if math.isfinite(loss) else None, evaluation_step=step)
         numbers = {"loss": loss, **metrics}
@@ -158,11 +158,11 @@ class Progress:
 
     @property
     def last_metrics(self) -> dict[str, float]:
-        """Loss, gradient norm, learning rate and tokens of the step before; empty before the first of the attempt."""
+        """Loss, gradient norm, learning rate and tokens of the last step; empty before the first of the attempt."""
         return dict(self._last_metrics)
 
     def called_back(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Passes on the numbers of a callback, about the state after `step` steps."""
+        """Logs and tracks the numbers of a callback for the state after `step` steps."""
         self._metrics.heartbeat()
         self._trackers.scalars(step, {f"callback/{name}": value for name, value in numbers.items()})
         if self._is_lead:
@@ -170,14 +170,14 @@ class Progress:
             logger.info("Step %d: %s", step, words)
 
     def sampled(self, step: int, *, prompt: str, text: str) -> None:
-        """Logs a text, which starts with the prompt, by the state after `step` steps."""
+        """Logs and reports a text, which starts with the prompt, of the state after `step` steps."""
         self._report.update(sample=text)
         self._trackers.text(step, prompt, text)
         if self._is_lead:
             logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
 
     def _time_left(self, step: int, now: float) -> str:
-        """As in `, 3:05:00 left`, at the pace of the attempt with its saves; empty before there is one."""
+        """The time left, as in `, 3:05:00 left`, at the pace of the attempt including saves; empty: unknown."""
         first, began = self._paced_from
         if not first < step < self._steps:
             return ""

@@ -1,6 +1,6 @@
-"""The loss of each token: cross-entropy of ours, or a function of the user's own.
+"""The loss of each token: cross-entropy, or a user-defined function.
 
-Where the model gives hidden states and an output matrix, logits are made for a chunk of tokens at a time.
+If the model returns hidden states and an output matrix, logits are computed for a chunk of tokens at a time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tpujob_trainer.model.shape import CustomShape
 from tpujob_trainer.parsing.references import load_reference
 
 TokenFunction = Callable[[jax.Array, jax.Array], jax.Array]
-"""From logits float32 `[T, V]` and targets int32 `[T]` to values `[T]`, each token's from its own logits alone."""
+"""From logits float32 `[T, V]` and targets int32 `[T]` to values `[T]`, each only from the token's own logits."""
 
 
 @dataclass(frozen=True)
 class RouterFactors:
-    """How much the losses of a mixture's routers count beside the mean loss of a token."""
+    """The factors of the losses of a mixture's routers, relative to the mean loss of a token."""
 
     balance: float = 0.0
     z: float = 0.0
 
 
 class TokenLoss:
-    """What a model's step minimises, summed or token by token."""
+    """The loss that a model's step minimises, summed or by token."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class TokenLoss:
         """The loss of a model.
 
         Args:
-            model: whose outputs it is of.
-            custom: `module:name` of the user's own function; None: cross-entropy, with the z-loss.
-            z_loss: see `loss.cross_entropy`.
-            router: of the losses of routers; where all are 0, and for None, the model needs no experts.
+            model: The model.
+            custom: `module:name` of a user-defined function; None: cross-entropy, with the z-loss.
+            z_loss: See `loss.cross_entropy`.
+            router: Factors of the losses of routers; if all are 0, or for None, the model needs no experts.
         """
         self.model = model
         self._router = router if router and (router.balance or router.z) else None
@@ -58,14 +58,14 @@ class TokenLoss:
 
     @property
     def is_sum_over_rows(self) -> bool:
-        """Whether the total of some rows and that of others make the total of all, without a draw of their own."""
-        # A router's losses are products of means; what a model of the user's own does with the mesh, nobody knows.
+        """Whether the total of a batch is the sum of the totals of its parts, without random numbers."""
+        # A router's losses are products of means; how a custom model uses the mesh is unknown.
         return self._router is None and not isinstance(self.model.shape, CustomShape)
 
     def total(self, weights: Weights, batch: Any, dropout_key: jax.Array | None = None) -> jax.Array:
-        """The sum over the positions that count, float32; to be differentiated.
+        """The sum over the positions that count, float32; for differentiation.
 
-        The losses of routers are in its gradient and not in its value. `dropout_key` is for models with dropout.
+        The losses of routers are in its gradient, but not in its value. `dropout_key` is for models with dropout.
         """
         if self._router is None:
             return self._total(*self.model.hidden_in_training(weights, _inputs(batch), dropout_key), batch)
@@ -85,7 +85,7 @@ class TokenLoss:
     ) -> tuple[jax.Array, ...]:
         """The loss of each position and the values of other functions, each float32 `[B, S]`.
 
-        They are 0 where a position does not count. Not to be differentiated.
+        They are 0 at positions that do not count. Not for differentiation.
         """
         hidden, output = self.model.hidden(weights, *_inputs(batch))
         if self._own is None and output is not None:
@@ -96,7 +96,7 @@ class TokenLoss:
         return (losses, *(self._of_logits(each, hidden, output, batch) for each in metrics))
 
     def _of_logits(self, function: TokenFunction, hidden: jax.Array, output: jax.Array | None, batch: Any) -> jax.Array:
-        """In chunks of each device's tokens, whose logits the backward pass computes again."""
+        """The values of a function, in chunks of each device's tokens, whose logits the backward pass recomputes."""
         softcap = self.model.shape.logit_softcap
 
         def of_chunk(states: jax.Array, columns: jax.Array | None, targets: jax.Array) -> jax.Array:
@@ -111,7 +111,7 @@ class TokenLoss:
             else:
                 whole = jax.lax.all_gather(output.astype(hidden.dtype), WEIGHT_AXES, tiled=True)
                 losses = _in_chunks(of_chunk, hidden.reshape(targets.size, -1), whole, targets.ravel())
-            # Chosen, not multiplied: a loss that does not count may be infinite.
+            # Selected, not multiplied: a loss that does not count may be infinite.
             return jnp.where(mask, losses.reshape(targets.shape), 0.0)
 
         given = (
@@ -138,7 +138,7 @@ def _cross_entropy(z_loss: float = 0.0) -> TokenFunction:
         log_z = jax.nn.logsumexp(logits, axis=-1)
         losses = log_z - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
         pulled = z_loss * jnp.square(log_z)
-        # The gradient has the z-loss, the value leaves it out.
+        # The gradient includes the z-loss, the value does not.
         return losses + (pulled - jax.lax.stop_gradient(pulled))
 
     return of_tokens
@@ -154,7 +154,7 @@ def load_metric(number: int, name: str) -> TokenFunction:
 
 
 def _load(name: str, field: str) -> TokenFunction:
-    """A function of the user's own, whose values are looked at."""
+    """A user-defined function, whose values are checked."""
     own = load_reference(name, field)
 
     def of_tokens(logits: jax.Array, targets: jax.Array) -> jax.Array:

@@ -1,1 +1,1 @@
-"""What independent workers compute of the rows of a corpus, and how it becomes files."""
+"""What independent workers compute from the rows of a corpus, and how it is written to files."""

@@ -1,6 +1,6 @@
-"""The batch size where none is given: as many rows as fit into memory, as far as more rows still pay.
+"""The batch size if none is given: as many rows as fit into memory and still gain speed.
 
-The compiler says what a program needs; that grows with the rows, so two small programs tell where the limit is.
+The compiler reports the memory of a program; that grows with the rows, so the limit follows from two small programs.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from tpujob_trainer.corpus.extract.program import Program
 logger = logging.getLogger(__name__)
 
 SAFE_FRACTION = 0.8
-"""Of the free memory that a program may ask for; allocation leaves gaps."""
+"""Part of the free memory that a program may use; allocation leaves gaps."""
 ENOUGH_TOKENS = 16_384
-"""Of a device's batch: matrix products of so many rows keep a TPU busy, more only take memory."""
+"""Tokens of a device's batch: matrix products with this many rows keep a TPU busy, more only take memory."""
 ENOUGH_CPU_TOKENS = 1_024
-"""A CPU computes larger batches no faster."""
+"""Tokens of a CPU's batch: it computes larger ones no faster."""
 CPU_FRACTION = 0.25
-"""Of this machine's free memory, which other workers and the page cache use as well."""
+"""Part of this machine's free memory to use; other workers and the page cache use it as well."""
 
 
 def largest_rows(measured: dict[int, int], limit_bytes: int, *, at_most: int) -> int:
-    """The largest power of two of rows on each device whose program fits.
+    """The largest number of rows on each device, a power of two, whose program fits.
 
     Args:
-        measured: bytes that the programs of two numbers of rows need on a device.
+        measured: bytes that a program needs on a device, for two numbers of rows.
         limit_bytes: free on a device.
         at_most: rows beyond which nothing is gained.
 
     Raises:
-        ValueError: not even one row fits; the message says how much is missing.
+        ValueError: not even one row fits; the message has the needed and the free bytes.
     """
     (few, small), (many, large) = sorted(measured.items())
     of_a_row = max(1, (large - small) // (many - few))
@@ -79,6 +79,6 @@ def free_bytes(device: Any) -> int:
 
 
 def _bytes_needed(compiled: Any) -> int:
-    """On one device, beyond the weights, which are there already; each output is there three times on its way out."""
+    """Bytes needed on one device in addition to the weights; each output exists three times until it is fetched."""
     needs = compiled.memory_analysis()
     return int(needs.temp_size_in_bytes + 3 * needs.output_size_in_bytes)

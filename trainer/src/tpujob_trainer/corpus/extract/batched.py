@@ -1,7 +1,7 @@
-"""The work of a unit: its rows as tokens, what a program makes of them in batches, and the files of both.
+"""The work on a unit: reads its rows as tokens, runs a program on them in batches, and writes the files.
 
-The thread that gives batches to the devices does nothing else: another one fetches their values, so that the devices
-have the first batches of a unit before the last ones of the unit before have arrived.
+The thread that sends batches to the devices does nothing else: another one fetches their values, so that the devices
+have the first batches of a unit before the last values of the previous unit have arrived.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.corpus.workers.work import Packed
 
 UNDER_WAY = 3
-"""Batches that the devices have been given, and whose values have not arrived yet: one that is copied to the host, one
-that is computed, one that waits."""
+"""Batches that were sent to the devices and whose values have not arrived yet: one that is copied to the host, one that
+is computed, one that waits."""
 
 Flops = Callable[[np.ndarray], int]
-"""The operations that rows of these lengths need, int64 `[rows]`; what fills a batch up is not counted."""
+"""Returns the operations that rows of these lengths need, int64 `[rows]`; padding is not counted."""
 Arrange = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
-"""From a program's columns to those of the files, arrays of numpy or of Arrow."""
+"""Converts a program's columns to those of the files, NumPy or Arrow arrays."""
 
 
 class Computing:
-    """A unit whose batches the devices have."""
+    """A unit whose batches were sent to the devices."""
 
     def __init__(self, rows: Rows, values: UnitValues, fetched: list[Future[None]]) -> None:
-        """`fetched` is done when all values are there."""
+        """`fetched` are done when all values have arrived."""
         self.rows = rows
         self._values, self._fetched = values, fetched
 
     def values(self) -> UnitValues:
-        """What the program made of its rows; waits until all is there.
+        """The values that the program computed from its rows; waits until all have arrived.
 
         Raises:
-            Exception: what kept the devices from computing it.
+            Exception: the error of a computation or a fetch.
         """
         for each in self._fetched:
             each.result()
@@ -53,7 +53,7 @@ class Computing:
 
 
 class BatchedWork:
-    """A program over units, for the engine of independent workers."""
+    """Runs a program over units, for the engine of independent workers."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class BatchedWork:
 
         Args:
             config: how the files are written.
-            tokens: of units.
-            program: what is computed of a batch.
+            tokens: reads the rows of units.
+            program: computes a batch.
             buckets: lengths of sequences, ascending.
             batch: sequences of a batch of the longest length.
             first_sample: the sample number of the first row of a unit.
-            arrange: makes the files' columns of the program's.
+            arrange: converts the program's columns to those of the files.
             flops: of rows; None: unknown.
-            on_batch: is called after each batch.
+            on_batch: called after each batch is sent to the devices.
         """
         self._config = config
         self._tokens = tokens
@@ -108,7 +108,7 @@ class BatchedWork:
         return self._tokens(unit)
 
     def compute(self, rows: Rows) -> Computing:
-        """Its rows, given to the devices; returns while the last of them are computed."""
+        """Sends the rows to the devices; returns while the last of them are computed."""
         values = UnitValues(rows, self._program.per_token)
         fetched = []
         for batch in self.plan(rows):
@@ -119,7 +119,7 @@ class BatchedWork:
         return Computing(rows, values, fetched)
 
     def plan(self, rows: Rows) -> list[Batch]:
-        """The batches of a unit, the same ones each time."""
+        """The batches of a unit, always the same ones."""
         if self._program.is_packed:
             return plan_packed(rows.lengths, self._buckets, self._sizes)
         return plan_alone(rows.lengths, self._buckets, self._batch)
@@ -142,12 +142,12 @@ class BatchedWork:
             self._room.release()
 
     def size(self, computed: Computing) -> int:
-        """Bytes of its values; waits for them."""
+        """Bytes of its values and tokens; waits for the values."""
         columns = computed.values().columns
         return sum(values.nbytes for values in columns.values()) + computed.rows.tokens.nbytes
 
     def pack(self, computed: Computing, folder: Path, name: str) -> Packed:
-        """The files of a unit."""
+        """Writes the files of a unit, and returns them."""
         rows, values = computed.rows, computed.values()
         table = UnitTable(
             unit=rows.unit,
@@ -170,5 +170,5 @@ class BatchedWork:
         return Packed(files, int(rows.lengths.sum()), rows.skipped, table.checksum(), values.statistics, flops)
 
     def _samples(self, rows: Rows) -> np.ndarray:
-        """int64 [rows], numbers in the corpus."""
+        """The numbers of the rows in the corpus: int64 [rows]."""
         return self._first_sample(rows.unit) + rows.places.astype(np.int64)

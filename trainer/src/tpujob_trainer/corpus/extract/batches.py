@@ -1,8 +1,8 @@
 """Which rows of a unit are computed together, and which are written into one file. Pure.
 
-A batch is of sequences of one length, and rows are packed into them: attention keeps the rows of a sequence apart. A
-batch has the same number of tokens at every length: half the length, twice the sequences. So its cost is about the
-same at every length, and the fewer batches the better.
+A batch has sequences of one length, into which rows are packed: attention keeps the rows of a sequence apart. A batch
+has the same number of tokens at every length: half the length, twice the sequences. So its cost is about the same at
+every length, and the fewer batches the better.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from dataclasses import dataclass
 import numpy as np
 
 LEAST_LENGTH = 16
-"""Of a bucket; and so many tokens of a sequence for each row that it may hold."""
+"""Least length of a bucket; also the tokens of a sequence for each row that it may hold."""
 HALVINGS = 2
-"""Of the longest batch: what is left of a unit is computed in the smallest that holds it."""
+"""How often the longest batch is halved: the rest of a unit is computed in the smallest one that holds it."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that are computed together, and where they are: each array int64 [rows]."""
+    """Rows that are computed together, and their positions; each array is int64 [rows]."""
 
     rows: np.ndarray
-    """Places in the unit."""
+    """Their positions in the unit."""
     sequences: np.ndarray
-    """Of the batch, from 0."""
+    """Their sequences in the batch, from 0."""
     starts: np.ndarray
-    """First positions in the sequence."""
+    """Their first positions in the sequence."""
     slots: np.ndarray
-    """Numbers among the rows of the sequence, from 0."""
+    """Their numbers among the rows of the sequence, from 0."""
     length: int
     """Tokens of a sequence."""
     size: int
-    """Sequences, those included that hold nothing."""
+    """Number of sequences, including empty ones."""
 
 
 def bucket_lengths(sequence_length: int, count: int) -> tuple[int, ...]:
-    """Lengths of sequences that are compiled for, ascending; the last is the sequence length."""
+    """The lengths of sequences to compile for, ascending; the last is the sequence length."""
     lengths = [sequence_length]
     while len(lengths) < count and lengths[0] % 2 == 0 and lengths[0] // 2 >= LEAST_LENGTH:
         lengths.insert(0, lengths[0] // 2)
@@ -46,7 +46,7 @@ def bucket_lengths(sequence_length: int, count: int) -> tuple[int, ...]:
 
 
 def batch_rows(length: int, *, longest: int, rows: int) -> int:
-    """Sequences of a batch of this length, where one of the longest length has `rows`."""
+    """Sequences of a batch of this length, if one of the longest length has `rows`."""
     return rows * (longest // length)
 
 
@@ -59,15 +59,15 @@ def part_sizes(rows: int, devices: int) -> tuple[int, ...]:
 
 
 def most_rows(length: int) -> int:
-    """That a sequence may hold when rows are packed."""
+    """The most rows that a sequence may hold when rows are packed."""
     return max(1, length // LEAST_LENGTH)
 
 
 def plan_packed(lengths: np.ndarray, buckets: Sequence[int], sizes: Sequence[int]) -> list[Batch]:
-    """The batches of a unit, several rows in a sequence; each row is in one of them.
+    """The batches of a unit, with several rows in a sequence; each row is in one batch.
 
     Each row, the longest first, goes where it leaves the least room, or begins a sequence of its bucket. Rows of
-    sequences that fill no batch are packed again, into the longest ones.
+    sequences that do not fill a batch are packed again, into the longest sequences.
 
     Args:
         lengths: int64 [rows of the unit], tokens, each at most the longest bucket and at least 1.
@@ -97,7 +97,7 @@ def _packed(order: np.ndarray, lengths: np.ndarray, capacity: np.ndarray) -> lis
     """The rows of each sequence, in their order; a sequence has the capacity of its first row."""
     made: list[list[int]] = []
     rooms: list[tuple[int, int]] = []
-    """Ascending: tokens that are free, and of which sequence."""
+    """Free tokens and their sequence, ascending."""
     for row in order.tolist():
         need = int(lengths[row])
         at = bisect.bisect_left(rooms, (need, -1))
@@ -127,9 +127,9 @@ def _batch(sequences: Sequence[Sequence[int]], lengths: np.ndarray, length: int,
 
 
 def plan_alone(lengths: np.ndarray, buckets: Sequence[int], rows: int) -> list[Batch]:
-    """The batches of a unit, each row in a sequence of its own; each row is in one of them.
+    """The batches of a unit, with each row in its own sequence; each row is in one batch.
 
-    What is left of a bucket moves up to the next one if there is room in its last batch, else it makes a batch that is
+    The rest of a bucket moves up to the next one if there is room in its last batch; otherwise it makes a batch that is
     not full.
 
     Args:
@@ -164,7 +164,7 @@ def shard_rows(row_bytes: np.ndarray, shard_bytes: int) -> list[slice]:
 
     Args:
         row_bytes: int64 [rows].
-        shard_bytes: most of a file, but for a single row.
+        shard_bytes: most bytes of a file; a single row may have more.
     """
     made: list[slice] = []
     first, size = 0, 0

@@ -1,6 +1,6 @@
-"""What an extraction takes in chip-hours, from what its workers have measured. Pure.
+"""The chip-hours of an extraction, from its workers' measurements. Pure.
 
-A worker's time goes from the claim of its first unit to the end of its last one: start-up and compilation come on top.
+A worker's time runs from the claim of its first unit to the end of its last one, without start-up and compilation.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ KEYS = (
     "tokens_per_chip_second",
     "peak_fraction",
 )
-"""Of what `chip_time` finds."""
+"""Keys of the result of `chip_time`."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A unit's result, and when storage got it."""
+    """A unit's result, and when it was written to storage."""
 
     result: UnitResult
     time: float
 
 
 def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
-    """Chip-hours so far and for the rest, rows and tokens per second of a chip, part of its peak; None where unknown.
+    """Chip-hours so far and left, rows and tokens per chip-second, and the part of the chip's peak; None: unknown.
 
     Args:
-        units: of the whole list.
-        finished: all units that are done; those of earlier releases do not say on how many chips.
+        units: length of the whole list.
+        finished: all units that are done; those of earlier releases do not have the number of chips.
     """
     counted = [each for each in finished if each.result.chips]
     seconds = chip_seconds(counted)
@@ -56,7 +56,7 @@ def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
 
 
 def _peak_fraction(counted: Sequence[Finished], kinds: Sequence[str], seconds: float) -> float | None:
-    """Of the chips' bfloat16 rate, what the tokens needed; None where either is unknown."""
+    """The operations for the tokens, as a part of the chips' bfloat16 rate; None: either is unknown."""
     chip = BY_KIND.get(kinds[0]) if len(kinds) == 1 else None
     flops = [each.result.flops for each in counted if each.result.flops is not None]
     if chip is None or len(flops) < len(counted):
@@ -65,7 +65,7 @@ def _peak_fraction(counted: Sequence[Finished], kinds: Sequence[str], seconds: f
 
 
 def chip_seconds(finished: Sequence[Finished]) -> float:
-    """Of all lives of workers together."""
+    """Chip-seconds of all workers, over all their restarts."""
     lives: dict[str, list[Finished]] = collections.defaultdict(list)
     for each in finished:
         lives[each.result.worker].append(each)

@@ -1,8 +1,8 @@
-"""Continuations of rows: the prompts of a batch at once, then one token after the other for all rows together.
+"""Continuations of rows: processes the prompts of a batch at once, then generates token by token for all rows.
 
-- Prompts have different lengths: each row goes on at its own end.
-- A row's text depends on its tokens, its sample number and the seed, and not on the rows beside it.
-- A batch ends when every row has ended, or has as many tokens as are allowed.
+- Prompts have different lengths: each row continues at its own end.
+- A row's text depends on its tokens, its sample number and the seed, but not on the other rows of its batch.
+- A batch ends when every row has ended, or has the maximum number of tokens.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ TOKENS, LENGTH, TEXT, FINISHED = "completion_tokens", "completion_length", "comp
 def completions_program(
     model: Model, weights: Weights, *, tokens: int, temperature: float, seed: int, ends: Sequence[int]
 ) -> Program:
-    """The program that writes up to `tokens` tokens behind each row.
+    """The program that generates up to `tokens` tokens after each row.
 
-    Columns: `completion_tokens`, int32 `[tokens]`, the first of `ends` behind the end; `completion_length`, int32,
-    without it.
+    Columns: `completion_tokens`, int32 `[tokens]`, padded with the first of `ends`; `completion_length`, int32, without
+    the token that ends the text.
 
     Args:
         model: the architecture, on its mesh.
         weights: its arrays.
-        tokens: most of a continuation.
+        tokens: maximum length of a continuation.
         temperature: 0 takes the likeliest token each time.
-        seed: of the choice.
+        seed: of the sampling.
         ends: each of these tokens ends a text.
     """
     next_of_rows = jax.vmap(_next_of_row(model), in_axes=(None, 0, 0, 1), out_axes=(0, 1))
@@ -67,7 +67,7 @@ def completions_program(
 
         def one_more(carry: tuple[jax.Array, jax.Array, Pasts, jax.Array, jax.Array]) -> tuple[Any, ...]:
             at, token, past, written, has_ended = carry
-            # The first time this is the prompt's last token again, which leaves the same past and the logits behind it.
+            # The first time, this is the prompt's last token again: the past stays the same, and its logits result.
             logits, past = next_of_rows(weights, token, places + at, past)
             following = jnp.where(has_ended, ends[0], chosen(logits, samples, at))
             written = jax.lax.dynamic_update_index_in_dim(written, following, at, axis=1)
@@ -88,13 +88,13 @@ Decode = Callable[[Sequence[int]], str]
 def readable(
     columns: Mapping[str, np.ndarray], decode: Decode, *, stop: Sequence[str] = (), spell: Decode | None = None
 ) -> dict[str, Any]:
-    """The columns of the files: each row's tokens, their text, and whether the text came to its end.
+    """The columns of the files: each row's tokens, their text, and whether the text ended.
 
     Args:
-        columns: what the program gave.
-        decode: the text of tokens.
-        stop: a text ends before the first of these, its tokens with those that wrote it.
-        spell: the text with special tokens as they are written, in which they are looked for; None: `decode`.
+        columns: the output of the program.
+        decode: returns the text of tokens.
+        stop: a text ends before the first of these; its tokens include those of that string.
+        spell: returns the text with special tokens spelled out, to search for `stop`; None: `decode`.
     """
     tokens, counts = columns[TOKENS], np.array(columns[LENGTH])
     has_ended = counts < tokens.shape[1]
@@ -112,7 +112,7 @@ def readable(
 
 
 def _next_of_row(model: Model) -> Callable[[Weights, jax.Array, jax.Array, Pasts], tuple[jax.Array, Pasts]]:
-    """`Model.next` of a single row, at a position of its own."""
+    """`Model.next` for a single row, at its own position."""
 
     def next_of_row(weights: Weights, token: jax.Array, at: jax.Array, past: Pasts) -> tuple[jax.Array, Pasts]:
         with_rows = jax.tree.map(lambda seen: jnp.expand_dims(seen, 1), past)

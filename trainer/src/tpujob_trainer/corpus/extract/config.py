@@ -1,4 +1,4 @@
-"""What the blocks `extract`, `score`, `embed` and `generate` of a trainer configuration say."""
+"""The blocks `extract`, `score`, `embed` and `generate` of a trainer configuration."""
 
 from __future__ import annotations
 

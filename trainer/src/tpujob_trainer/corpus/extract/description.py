@@ -1,8 +1,8 @@
 """What all files of an output directory have in common: `extract.json`, written by the first worker.
 
-A worker for which any of this is different would mix other values into the same files: it is refused by name. Where
-the model was read from says nothing about its weights; `weights.json` has what they are, once the first worker has
-read them.
+A worker for which any of this differs would add different values to the same files: it is refused, and the difference
+is named. The path of the model does not identify its weights; `weights.json` has their fingerprint, once the first
+worker has read them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tpujob_trainer.storage import Bucket
 NAME = "extract.json"
 WEIGHTS = "weights.json"
 VALUES_VERSION = 2
-"""Of the code that makes values of text and weights. Raise it with any change after which the same model gives other
-values for the same row; other changes of the trainer leave a directory as it is."""
+"""Version of the code that computes values from text and weights. Raise it with any change after which the same model
+gives other values for the same row; other changes of the trainer do not affect a directory."""
 IMAGE = "image"
 VALUES = "values"
 """Key of `VALUES_VERSION` within `IMAGE`; a directory without it has version 1."""
 PACKAGES = ("jax", "jaxlib", "libtpu")
-"""Their versions decide the last digits of every value."""
+"""Packages whose versions determine the last digits of every value."""
 FROM = "spec.trainer.model.from"
 TASK = "spec.trainer.task"
 
@@ -45,7 +45,7 @@ _REMEDIES = {
 
 
 def image(versions: Mapping[str, str]) -> dict[str, Any]:
-    """What the values depend on in an image, from the versions of all that is installed."""
+    """The versions in an image that the values depend on, given those of all installed packages."""
     return {**{name: versions[name] for name in PACKAGES if name in versions}, VALUES: VALUES_VERSION}
 
 
@@ -59,11 +59,11 @@ def parse(content: bytes, url: str) -> dict[str, Any]:
 
 
 def require_same(objects: Bucket, described: Description, *, field: str, accept_other_image: bool = False) -> None:
-    """Returns if the directory was started with the same description, or is started by this.
+    """Returns if the directory was started with the same description, or is started with this one.
 
     Args:
         objects: of the output directory.
-        described: all that the values depend on, but for the weights.
+        described: all that the values depend on, except the weights.
         field: the task's block, for messages.
         accept_other_image: whether `image` may differ.
 
@@ -91,7 +91,7 @@ def require_same_weights(objects: Bucket, fingerprint: str, source: str) -> None
         source: where they were read from.
 
     Raises:
-        ConfigurationError: they are others.
+        ConfigurationError: they differ.
     """
     text = json.dumps({"fingerprint": fingerprint, "from": source})
     if objects.create(WEIGHTS, text) is not None:
@@ -122,7 +122,7 @@ def difference(begun: Description, now: Description, *, field: str) -> str:
 
 
 def _compared(described: Description, ignored: set[str]) -> dict[str, Any]:
-    """The part that has to be the same; a directory of an earlier release names all of the code, and no task."""
+    """The part that must be equal; a directory of an earlier release names all of the code, and no task."""
     kept = {TASK: EXTRACT} | {key: value for key, value in described.items() if key not in ignored}
     if IMAGE in kept:
         known = {key: value for key, value in kept[IMAGE].items() if key in (*PACKAGES, VALUES)}

@@ -16,7 +16,7 @@ from tpujob_trainer.model.decoder import Model, Weights
 
 COLUMN = "embedding"
 LEAST_NORM = 1e-12
-"""Vectors shorter than this are left as they are, nearly zero."""
+"""Vectors shorter than this are divided by it, and not scaled to length 1."""
 
 
 def embeddings_program(

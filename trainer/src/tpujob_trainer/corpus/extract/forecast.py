@@ -1,8 +1,8 @@
-"""What an extraction will write, from some rows of its corpus: tokens, bytes of files, bytes on the scratch disk.
+"""Forecasts what an extraction will write, from some rows of its corpus: tokens, bytes of values, bytes of files.
 
-Tokens come from rows that are read and tokenised as the workers do. What the files take is measured: sampled rows are
-written with values drawn from a normal distribution, which is what the values of a layer resemble to a compressor. Rows
-that begin alike have the same values as far as they do, as in a causal model: a compressor finds these.
+Rows are read and tokenised as workers do it. The size of the files is measured: sampled rows are written with normally
+distributed values, which compress like those of a layer. Rows with a common prefix have the same values in it, as in a
+causal model: a compressor finds these.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tpujob_trainer.data.text.tokenizer import Tokenizer
 
 SAMPLED_ROWS = 2048
 ROWS_AT_ONCE = 256
-"""Read from one place of the corpus."""
+"""Rows that are read from one place of the corpus."""
 KEPT_TOKENS = 1 << 18
 WRITTEN_BYTES = 16 << 20
-"""Of values that are written to measure what files take."""
+"""Bytes of values that are written to measure the size of files."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Sampled:
     """Rows of a corpus as tokens."""
 
     rows: int
-    """Read, those that cannot be used included."""
+    """Number of rows read, including unusable ones."""
     bytes: int
-    """Of the units that they were read from, as the manifest has them."""
+    """Of the units that they were read from, by the manifest."""
     lengths: np.ndarray
     """int64 [usable rows], tokens of each."""
     tokens: np.ndarray
-    """int32, those of the first rows one after the other; more than `KEPT_TOKENS` are left out."""
+    """int32, the tokens of the rows one after the other; at most the first `KEPT_TOKENS`."""
 
     @property
     def mean_length(self) -> float | None:
@@ -53,7 +53,7 @@ class Sampled:
 
     @property
     def usable_fraction(self) -> float:
-        """Of the rows read."""
+        """Usable rows as a part of the rows read."""
         return len(self.lengths) / self.rows if self.rows else 0.0
 
 
@@ -78,15 +78,15 @@ def sample(
     is_prompt: bool,
     retry_seconds: float,
 ) -> Sampled:
-    """Some rows from places all over the corpus, tokenised and cut as workers do.
+    """Some rows from places all over the corpus, tokenised and cut off as workers do it.
 
     Args:
         manifest: of the corpus.
         tokenizer: makes ids of texts.
         vocab_size: of the model.
-        longest: tokens of a row.
-        is_prompt: whether a conversation is written up to where its last answer begins.
-        retry_seconds: how long a file that cannot be read is tried again.
+        longest: most tokens of a row.
+        is_prompt: whether a conversation is written only up to the start of its last answer.
+        retry_seconds: how long to retry a file that cannot be read.
     """
     small = units.cut(manifest, ROWS_AT_ONCE, None, field="spec.trainer.extract")
     tokens = tokens_of(
@@ -123,7 +123,7 @@ def output(
     rows: int,
     unit_rows: int,
 ) -> Output:
-    """What the files of so many rows take.
+    """The size of the files of `rows` rows.
 
     Args:
         config: what is kept, and how it is written.
@@ -181,7 +181,7 @@ def _like_a_unit(
 
 
 def _prefixes(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """int64 [tokens]: a number for each position, the same where all tokens up to it are."""
+    """A number for each position, the same if all tokens of the row up to it are: int64 [tokens]."""
     numbers: dict[tuple[int, int], int] = {}
     found = np.empty(len(tokens), dtype=np.int64)
     at = 0

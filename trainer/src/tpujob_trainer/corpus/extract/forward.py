@@ -1,4 +1,4 @@
-"""The model up to the last layer that is kept. No layer behind it is computed."""
+"""The model up to the last layer that is kept. No later layer is computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpujob_trainer.model.decoder import Model, Weights
 def activations_program(
     model: Model, weights: Weights, sites: tuple[Site, ...], *, positions: Positions, dtype: ValueType
 ) -> Program:
-    """The program that keeps the values of each site, in a column of its own.
+    """The program that keeps the values of each site, each in its own column.
 
     Args:
         model: the architecture, on its mesh.

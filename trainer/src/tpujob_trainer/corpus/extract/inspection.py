@@ -1,6 +1,6 @@
-"""What the command line asks of an extraction: `status|verify|merge DIRECTORY`, JSON on standard output.
+"""The commands of the command line for an extraction: `status|verify|merge DIRECTORY`, JSON on standard output.
 
-Exit status: 0; 77 where there is no extraction; 1 where `verify` found something, or `merge` is not possible yet.
+Exit status: 0; 77 if there is no extraction; 1 if `verify` found a problem, or `merge` is not possible yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpujob_trainer.parsing.json_object import damaged, json_object
 
 
 class Inspection:
-    """An output directory, looked at again and again: a result is read once."""
+    """An output directory that is inspected repeatedly: each result is read once."""
 
     def __init__(self, url: str) -> None:
         """Reads what all files have in common.
@@ -57,13 +57,13 @@ class Inspection:
         return [self._finished[name] for name in sorted(self._finished)]
 
     def status(self) -> dict[str, Any]:
-        """The figures."""
+        """The figures of `tpujob extract status`."""
         held = self._contents(claims.FOLDER)
         failed = self._contents(failures.FOLDER)
         return progress.summary(self.described, self.finished(), held, failed)
 
     def verify(self, *, read_all: bool, partial: bool = False) -> dict[str, Any]:
-        """What is wrong, and what is left over; units that are not done are wrong unless `partial`."""
+        """The problems and leftover files; units that are not done are a problem unless `partial`."""
         return self._checked([each.result for each in self.finished()], read_all=read_all, partial=partial)
 
     def _checked(self, finished: list[results.UnitResult], *, read_all: bool, partial: bool) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Inspection:
         }
 
     def merge(self, *, remove_leftovers: bool, partial: bool = False) -> dict[str, Any]:
-        """Writes index, statistics and card, of the units that are done so far if `partial`.
+        """Writes index, statistics and card; if `partial`, of the units that are done so far.
 
         Raises:
             TrainerError: something is wrong or missing.
@@ -123,7 +123,7 @@ class Inspection:
         for file in self.directory.files(folder):
             try:
                 found.append({**json_object(self.directory.read(file.name)), "time": file.time})
-            except (FileNotFoundError, ValueError):  # given up since it was listed
+            except (FileNotFoundError, ValueError):  # released since it was listed, or damaged
                 continue
         return found
 

@@ -31,12 +31,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Pass:
-    """Layers [first, end), gone through one after the other."""
+    """Layers [first, end), computed one after the other."""
 
     first: int
     end: int
     keeps: bool
-    """Whether what leaves each of them is kept."""
+    """Whether the output of each of them is kept."""
 
 
 def sites_of(layers: Sequence[int | str], kinds: Sequence[Kind], num_layers: int) -> tuple[Site, ...]:
@@ -60,7 +60,7 @@ def sites_of(layers: Sequence[int | str], kinds: Sequence[Kind], num_layers: int
 
 
 def passes(sites: Sequence[Site], num_layers: int) -> tuple[Pass, ...]:
-    """How the layers are gone through: nothing behind the last one that is kept, all of them for the final norm."""
+    """The passes over the layers, up to the last one that is kept; for the final norm, over all of them."""
     kept = {site.layer for site in sites if 0 <= site.layer < num_layers}
     end = num_layers if any(site.layer == num_layers for site in sites) else max(kept, default=-1) + 1
     made: list[Pass] = []
@@ -73,7 +73,7 @@ def passes(sites: Sequence[Site], num_layers: int) -> tuple[Pass, ...]:
 
 
 def column_of(site: Site, num_layers: int) -> str:
-    """What the site's column is called in the files."""
+    """The name of the site's column in the files."""
     if site.layer < 0:
         return EMBEDDING
     return NORM if site.layer == num_layers else f"layer_{site.layer}_{site.kind}"

@@ -1,6 +1,6 @@
-"""What makes the files of an extraction one data set: an index, statistics and a card that `datasets` understands.
+"""Makes the files of an extraction one data set: an index, statistics and a card that `datasets` understands.
 
-No file is copied: the index names those that count, the card's list of files is what `datasets.load_dataset` opens.
+No file is copied: the index names the files of the results, and `datasets.load_dataset` opens those in the card's list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INDEX, STATISTICS, CARD = "index.parquet", "statistics.json", "README.md"
 
 
 def index(results: Sequence[UnitResult]) -> bytes:
-    """A parquet table with a line for each file, in the order of samples."""
+    """A parquet table with a row for each file, in the order of samples."""
     lines = [(result.unit, file) for result in sorted(results, key=lambda r: r.unit) for file in result.files]
     table = pa.table(
         {
@@ -41,7 +41,7 @@ def index(results: Sequence[UnitResult]) -> bytes:
 
 
 def statistics(results: Sequence[UnitResult]) -> dict[str, Any]:
-    """Rows, tokens, bytes, and of each column count, mean, standard deviation, extremes and values not finite."""
+    """Rows, tokens, bytes, files, and for each column count, mean, standard deviation, extremes, non-finite values."""
     columns: dict[str, list[float]] = {}
     for result in results:
         for column, sums in result.statistics.items():
@@ -56,7 +56,7 @@ def statistics(results: Sequence[UnitResult]) -> dict[str, Any]:
 
 
 def card(described: Mapping[str, Any], results: Sequence[UnitResult], found: Mapping[str, Any]) -> str:
-    """README.md: which files there are, for `datasets`, and what is in them, for people."""
+    """The text of README.md: the list of files, for `datasets`, and what they contain, for people."""
     files = [file.name for result in sorted(results, key=lambda r: r.unit) for file in result.files]
     listed = "\n".join(f"    - {name}" for name in files)
     columns = "\n".join(

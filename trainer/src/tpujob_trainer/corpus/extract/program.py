@@ -1,6 +1,6 @@
-"""What a task computes of a batch of sequences: a function of the weights, compiled once for each shape of batch.
+"""What a task computes from the weights and a batch of sequences, compiled once for each batch shape.
 
-Sequences are divided over the devices of the host.
+Sequences are sharded over the devices of the host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Function = Callable[[Weights, Sequences], Outputs]
 
 
 class Program:
-    """A function of batches."""
+    """A compiled function of batches."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Program:
         self._jitted = jax.jit(outputs, in_shardings=(model.shardings, self._rows))
 
     def _placed(self, kept: Kept) -> Kept:
-        """Values where they were computed, the sums as the only entry of a list."""
+        """The values, sharded by rows, and the sums with a leading axis of size 1."""
         placed = {name: jax.lax.with_sharding_constraint(x, self._rows) for name, x in kept.items() if name != "sums"}
         return placed | {"sums": kept["sums"][None]} if "sums" in kept else placed
 
     def most_rows(self, length: int) -> int:
-        """That a sequence of so many tokens may hold: M."""
+        """The most rows that a sequence of `length` tokens may hold: M."""
         return most_rows(length) if self.is_packed else 1
 
     def compiled(self, size: int, length: int) -> Any:

@@ -1,4 +1,4 @@
-"""How far an extraction is, from what lies in its directory. Pure."""
+"""The progress of an extraction, from the files in its directory. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tpujob_trainer.corpus.extract.chip_time import Finished, chip_time
 
 WINDOW_SECONDS = 300.0
-"""The rate is that of the last five minutes, or of the whole if it is younger."""
+"""The rate is that of the last five minutes, or of the whole extraction if it is younger."""
 
 
 def summary(
@@ -56,12 +56,12 @@ def summary(
 
 
 def rows_per_second(finished: Sequence[Finished]) -> float | None:
-    """Rows of the units that were finished lately; None before two are."""
+    """Rows per second, from the recently finished units; None: fewer than two are finished."""
     return _rate(finished, lambda result: result.rows)
 
 
 def seconds_left(units: int, finished: Sequence[Finished]) -> float | None:
-    """At the present rate; None while it is unknown."""
+    """Seconds until all units are done, at the present rate; None: the rate is unknown."""
     rate = _rate(finished, lambda result: 1)
     if len(finished) == units:
         return 0.0
@@ -81,7 +81,7 @@ def _rate(finished: Sequence[Finished], amount: Any) -> float | None:
 
 
 def _workers(finished: Sequence[Finished], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each worker by number, with all its lives together."""
+    """The figures of each worker, by its number, over all its restarts."""
     of_worker: dict[str, list[Finished]] = collections.defaultdict(list)
     for each in finished:
         of_worker[index_of(each.result.worker)].append(each)
@@ -93,7 +93,7 @@ def _workers(finished: Sequence[Finished], claims: Sequence[Mapping[str, Any]]) 
 
 
 def _worker(name: str, done: Sequence[Finished], held: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of one; `host` is that of its newest lease, and `last_time` when storage last heard of it."""
+    """The figures of one worker; `host` is that of its newest lease, `last_time` the time of its last write."""
     rate = rows_per_second(done)
     newest = max(held, key=lambda claim: claim.get("time") or 0, default=None)
     return {

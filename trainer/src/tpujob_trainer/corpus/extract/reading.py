@@ -1,6 +1,6 @@
-"""What an extraction has kept, row by row as numpy arrays: for programs that train on it.
+"""Reads the values of an extraction row by row as NumPy arrays, for programs that train on them.
 
-Files of any format and type of value are read, from any storage; of remote parquet files only the columns asked for.
+It reads every file format and type of value, from any storage; of remote parquet files only the requested columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
 from tpujob_trainer.storage.errors import is_out_of_reach
 
 MOST_HEADER_BYTES = 100 << 20
-"""Of a safetensors file, as its own library has it."""
+"""Of a safetensors file; the limit of its own library."""
 REMEDY = "`tpujob extract verify` names what else is damaged"
 _OF_ROWS = ("sample", "unit", "row", "tokens", "length")
 
@@ -41,7 +41,7 @@ class Activations:
     tokens: np.ndarray
     """int32 [T]."""
     values: Mapping[str, np.ndarray]
-    """By column, such as `layer_15_residual`: `[T, D]`, or `[D]` where one vector of each row was kept. In the type
+    """By column, such as `layer_15_residual`: `[T, D]`, or `[D]` if one vector of each row was kept. In the type
     that was stored, but float32 for int8 with scales."""
 
 
@@ -59,13 +59,13 @@ class _Part:
 def read_activations(
     directory: str, columns: Sequence[str] | None = None, *, part: tuple[int, int] = (0, 1), partial: bool = False
 ) -> Iterator[Activations]:
-    """The rows of an extraction in the order of the corpus, read while they are asked for.
+    """The rows of an extraction in the order of the corpus, read lazily.
 
     Args:
         directory: the `checkpointDir` of a job with `task: extract`, `embed` or `score`; local or an address.
         columns: those that are read; None: all that have values.
         part: `(index, count)` reads every count-th file from the index-th on, so that processes divide the rows.
-        partial: read what is there, although units are still missing.
+        partial: read the finished units, even if others are missing.
 
     Raises:
         NotFoundError: there is no extraction.
@@ -109,7 +109,7 @@ def _rows(
             raise damaged(f"{directory}/{file.name}", error, REMEDY) from error
         except OSError as error:
             if type(error) is not OSError or error.errno is not None or is_out_of_reach(error):
-                raise  # of storage; pyarrow's own about what it has read have neither number nor class
+                raise  # of storage; pyarrow's own errors about file content have no errno and no subclass
             raise damaged(f"{directory}/{file.name}", error, REMEDY) from error
 
 
@@ -196,12 +196,12 @@ def _wanted(names: Sequence[str], columns: Sequence[str] | None, file: str, valu
 
 
 def _is_value(field: Any) -> bool:
-    """Whether a column holds numbers that were made of the tokens."""
+    """Whether a column holds numbers that were computed from the tokens."""
     return b"dtype" in (field.metadata or {})
 
 
 def _scaled(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Without scales: what they belong to is multiplied by them."""
+    """The columns without scales: their values are multiplied by these."""
     made = {}
     for name, values in columns.items():
         if any(name == scales_of(each) for each in columns):

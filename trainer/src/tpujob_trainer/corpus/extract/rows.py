@@ -25,7 +25,7 @@ Bos = Literal["add", "add if missing", "written"]
 
 
 def bos_of(column: Column) -> Bos:
-    """Who puts it before a text, as in training: a chat template writes it, others may."""
+    """How a text gets its bos token, as in training: a chat template writes it, others may."""
     if column.kind == "text":
         return "add"
     return "add if missing" if column.writes_text else "written"
@@ -37,7 +37,7 @@ class Rows:
 
     unit: int
     places: np.ndarray
-    """int32 [rows], in the unit."""
+    """int32 [rows], positions in the unit."""
     tokens: np.ndarray
     """int32, one row after the other."""
     lengths: np.ndarray
@@ -47,11 +47,11 @@ class Rows:
 
 
 type ReadsRows = Callable[[int], Rows]
-"""The rows of a unit; for one thread."""
+"""Returns the rows of a unit; not thread-safe."""
 
 
 class Tokens:
-    """Units of one column as rows of tokens; for one thread."""
+    """Reads units of one column as rows of tokens; not thread-safe."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Tokens:
             tokenizer: makes ids of texts.
             kind: what the column holds.
             is_text: whether it is text, and not ids already.
-            longest: tokens of a row.
-            is_cut: whether a longer row is cut off there; else it is left out.
+            longest: most tokens of a row.
+            is_cut: whether a longer row is cut off there; otherwise it is left out.
             bos: whether a text gets the token that begins a document.
         """
         self._bos = bos
@@ -83,7 +83,7 @@ class Tokens:
         """The rows of a unit.
 
         Raises:
-            NotFoundError: its file is gone, unreadable or another one.
+            NotFoundError: its file is gone, unreadable or changed.
         """
         raw = self._reader.read(unit)
         rows = usable_rows(raw, np.arange(len(raw.column)), 0, self._kind)
@@ -104,7 +104,7 @@ class Tokens:
         )
 
     def _encoded(self, column: Any) -> list[np.ndarray]:
-        """Ids as transformers' tokenizers give them: bos where there is one, and no eos but what a template writes."""
+        """Ids as transformers' tokenizers return them: bos if there is one, and eos only if a template writes it."""
         end = self._longest if self._is_cut else None
         if not self._is_text:
             return [np.asarray(ids, dtype=np.int32)[:end] for ids in column.to_pylist()]
@@ -128,22 +128,22 @@ def tokens_of(
     is_prompt: bool,
     retry_seconds: float,
 ) -> ReadsRows:
-    """The rows of a corpus as tokens that a model has embeddings for, each source's as its column is.
+    """The function that reads a unit's rows as tokens that a model has embeddings for, by the column of its source.
 
     Args:
         manifest: of the corpus.
         tokenizer: makes ids of texts.
         vocab_size: of the model.
-        longest: tokens of a row.
-        is_cut: whether a longer row is cut off there; else it is left out.
-        is_prompt: whether a conversation is written up to where its last answer begins.
-        retry_seconds: how long a file that cannot be read is tried again.
+        longest: most tokens of a row.
+        is_cut: whether a longer row is cut off there; otherwise it is left out.
+        is_prompt: whether a conversation is written only up to the start of its last answer.
+        retry_seconds: how long to retry a file that cannot be read.
 
     Raises:
         ConfigurationError: the tokenizer has more ids than the model, or has no template for conversations.
     """
     reader = RetryingReader(UnitReader(manifest), retry_seconds)
-    # What of a text is learned says nothing here.
+    # Which part of a text is learned does not matter here.
     columns_read = [
         dataclasses.replace(source.column, loss_on="all", is_prompt=is_prompt) for source in manifest.sources
     ]

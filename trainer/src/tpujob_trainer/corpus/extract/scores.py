@@ -15,11 +15,11 @@ LOSS, PERPLEXITY, SCORED, TOKEN_LOSSES = "loss", "perplexity", "scored_tokens", 
 
 
 def scores_program(model: Model, weights: Weights, *, per_token: bool) -> Program:
-    """The program that gives each row its loss.
+    """The program that computes the loss of each row.
 
-    Columns: `loss`, float32, the mean of -log p(token | tokens before it) in nats over all tokens but the first, not a
-    number for a row of one token; `perplexity`, exp(loss); `scored_tokens`, int32. With `per_token` also
-    `token_losses`, float32 for each token, not a number for the first.
+    Columns: `loss`, float32, the mean of -log p(token | tokens before it) in nats over all tokens except the first, NaN
+    for a row of one token; `perplexity`, exp(loss); `scored_tokens`, int32. With `per_token` also `token_losses`,
+    float32 for each token, NaN for the first.
     """
 
     def outputs(weights: Weights, sequences: Sequences) -> Outputs:
@@ -41,7 +41,7 @@ def scores_program(model: Model, weights: Weights, *, per_token: bool) -> Progra
 
 
 def _losses(model: Model, weights: Weights, sequences: Sequences) -> jax.Array:
-    """-log p of the token after each position, float32 `[B, S]`; 0 where none of the same row is."""
+    """-log p of the token after each position, float32 `[B, S]`; 0 if no token of the same row follows."""
     tokens = sequences.tokens
     hidden, output = model.hidden(weights, tokens, sequences.positions, sequences.segments)
     targets, is_scored = jnp.roll(tokens, -1, axis=1), sequences.left > 1

@@ -1,6 +1,6 @@
 """Rows of a corpus packed into sequences, as a program sees them.
 
-Arrays: B sequences, S positions, and up to M rows in each sequence, one behind the other from position 0.
+Arrays: B sequences, S positions, and up to M rows in each sequence, one after the other from position 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sequences:
 
     @property
     def segments(self) -> jax.Array:
-        """int32 `[B, S]`, the row of each position; what is behind the last row belongs to it."""
+        """int32 `[B, S]`, the row of each position; positions after the last row belong to it."""
         begun = jnp.arange(self.tokens.shape[1])[:, None] >= self.starts[:, None, :]
         return jnp.maximum(jnp.sum(begun, axis=2, dtype=jnp.int32) - 1, 0)
 
@@ -47,7 +47,7 @@ class Sequences:
 
     @property
     def left(self) -> jax.Array:
-        """int32 `[B, S]`, tokens of its row from a position on, itself included; 0 or less where there is no row."""
+        """int32 `[B, S]`, tokens of the row from each position on, including it; 0 or less where there is no row."""
         return jnp.take_along_axis(self.lengths, self.segments, 1) - self.positions
 
     def last(self, x: jax.Array) -> jax.Array:
@@ -66,11 +66,11 @@ class Sequences:
 def one_to_a_sequence(
     tokens: np.ndarray | jax.Array, lengths: np.ndarray | jax.Array, samples: np.ndarray | jax.Array | None = None
 ) -> Sequences:
-    """Rows that are alone in their sequences.
+    """The sequences of rows that each have their own.
 
     Args:
         tokens: int32 `[B, S]`.
-        lengths: int32 `[B]`; 0 for a sequence of nothing.
+        lengths: int32 `[B]`; 0 for an empty sequence.
         samples: int32 `[B]`; None: zeros.
     """
     numbers = jnp.zeros_like(lengths) if samples is None else jnp.asarray(samples)

@@ -1,4 +1,4 @@
-"""A unit's rows as files: Parquet, Arrow IPC or safetensors, of a set size."""
+"""Writes a unit's rows as files: Parquet, Arrow IPC or safetensors, of a set size."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
 
 SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow", "safetensors": ".safetensors"}
 ROW_GROUP_BYTES = 64 << 20
-"""Of values in a row group of parquet or a record batch of Arrow: what a reader holds at a time."""
+"""Bytes of values in a Parquet row group or an Arrow record batch: what a reader holds at a time."""
 
 
 @dataclass(frozen=True)
 class UnitTable:
-    """What a unit came to, in the order of the corpus."""
+    """The results of a unit, in the order of the corpus."""
 
     unit: int
     samples: np.ndarray
     """int64 [rows], the sample's number in the whole corpus."""
     rows: np.ndarray
-    """int32 [rows], its place in the unit."""
+    """int32 [rows], its position in the unit."""
     tokens: np.ndarray
     """int32, all tokens one after the other."""
     lengths: np.ndarray
@@ -43,7 +43,7 @@ class UnitTable:
 
     @property
     def row_bytes(self) -> np.ndarray:
-        """int64 [rows], values and tokens."""
+        """Bytes of each row's values and tokens: int64 [rows]."""
         made = self.lengths * self.tokens.itemsize
         for column, values in self.columns.items():
             vectors = self.lengths if self.has_tokens(column) else 1
@@ -55,7 +55,7 @@ class UnitTable:
         return column in self.per_token or any(column == scales_of(each) for each in self.per_token)
 
     def checksum(self) -> str:
-        """32 hexadecimal digits of all that is in the rows."""
+        """A hash of the rows' content: 32 hexadecimal digits."""
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.samples, self.lengths, self.tokens):
             digest.update(np.ascontiguousarray(array).view(np.uint8))
@@ -74,7 +74,7 @@ def write_shards(
     compression: Compression,
     shard_bytes: int,
 ) -> list[PackedFile]:
-    """The files of a unit, `name-0`, `name-1` and so on; a unit without rows has none."""
+    """Writes the files of a unit, `name-0`, `name-1` and so on, and returns them; none for a unit without rows."""
     made = []
     for number, rows in enumerate(shard_rows(table.row_bytes, shard_bytes)):
         path = folder / f"{name}-{number}{SUFFIXES[file_format]}"
@@ -119,25 +119,25 @@ def to_arrow(table: UnitTable, rows: slice) -> Any:
 
 
 def scales_of(column: str) -> str:
-    """The column with the scales of another one."""
+    """The name of the column with the scales of another one."""
     return f"{column}_scale"
 
 
 def _content(values: Any) -> Any:
-    """As bytes."""
+    """The values as bytes."""
     if isinstance(values, pa.Array):
         return json.dumps(values.to_pylist()).encode()
     return np.ascontiguousarray(values).view(np.uint8)
 
 
 def _vectors(values: np.ndarray) -> Any:
-    """`[vectors, D]` or `[vectors]` without a copy."""
+    """`[vectors, D]` or `[vectors]` as an Arrow array, without a copy."""
     flat = _plain(values.ravel())
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1]) if values.ndim > 1 else flat
 
 
 def _plain(flat: np.ndarray) -> Any:
-    """As Arrow has it: bfloat16 as its bits."""
+    """The Arrow array of flat values: bfloat16 as its bits."""
     return pa.array(flat.view(np.uint16) if flat.dtype.name == "bfloat16" else flat)
 
 
@@ -165,7 +165,7 @@ def _write_arrow(table: Any, path: Path, compression: Compression, group: int) -
 
 
 def _write_safetensors(table: UnitTable, rows: slice, path: Path) -> None:
-    """`sample`, `row`, `length` `[rows]`, `tokens` `[tokens]`, and each column `[vectors, D]`, its type as it is."""
+    """Writes `sample`, `row`, `length` `[rows]`, `tokens` `[tokens]`, and each column `[vectors, D]` in its type."""
     ends = np.concatenate([[0], np.cumsum(table.lengths)])
     tokens = slice(ends[rows.start], ends[rows.stop])
     tensors = {
@@ -198,7 +198,7 @@ def _value_type(kind: Any) -> Any:
 
 
 def _leaf(kind: Any) -> str:
-    """The path below a column to its values, as parquet calls it."""
+    """The Parquet path from a column to its values."""
     path = []
     while pa.types.is_nested(kind):
         path += ["list", "element"]

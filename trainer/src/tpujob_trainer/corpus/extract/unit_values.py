@@ -12,10 +12,10 @@ from tpujob_trainer.corpus.workers.statistics import add_statistics
 
 
 class UnitValues:
-    """What a program made of a unit's rows."""
+    """The values that a program computed from a unit's rows."""
 
     def __init__(self, rows: Rows, per_token: frozenset[str]) -> None:
-        """Nothing is there yet; `per_token` are the columns with a vector for each token."""
+        """Starts without values; `per_token` are the columns with a vector for each token."""
         self.columns: dict[str, np.ndarray] = {}
         """`[vectors, D]`, scales `[vectors]`, in the order of the rows."""
         self.statistics: dict[str, list[float]] = {}
@@ -25,14 +25,14 @@ class UnitValues:
         self._ends = np.cumsum(rows.lengths)
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
-        """Fetches the values of a batch from the devices, and puts them where its rows belong."""
+        """Fetches the values of a batch from the devices, and stores them in the order of the unit's rows."""
         for column, kept in outputs.items():
             is_per_token = column in self._per_token
             self._place(column, batch, np.asarray(kept["values"]), is_per_token=is_per_token)
             if "scales" in kept:
                 self._place(scales_of(column), batch, np.asarray(kept["scales"]), is_per_token=is_per_token)
             for sums in np.asarray(kept["sums"]).tolist() if "sums" in kept else ():
-                if sums[0]:  # a device may have had padding alone
+                if sums[0]:  # a device may have had only padding
                     self.statistics[column] = add_statistics(self.statistics.get(column), sums)
 
     def _place(self, column: str, batch: Batch, values: np.ndarray, *, is_per_token: bool) -> None:

@@ -12,27 +12,27 @@ from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.errors import ConfigurationError
 
 BYTES_PER_ROW = 4096
-"""Taken for a row of files whose rows are not counted before they are read."""
+"""Assumed size of a row in files whose rows are not counted before they are read."""
 UNITS_PER_WORKER = 16
-"""That each worker should get at least, so that the slowest ends soon after the others."""
+"""Units that each worker should get at least, so that the slowest ends soon after the others."""
 LEAST_WORKERS = 16
-"""Units are made for so many workers at least: more may come later."""
+"""Units are cut for at least this many workers: more may start later."""
 UNCOUNTED = 1 << 32
-"""Sample numbers of a unit in such files."""
+"""Sample numbers of a unit in files whose rows are not counted before they are read."""
 
 
 def rows_per_unit(
     *, row_bytes: int, shard_bytes: int, batch: int, filled: float = 1.0, total_rows: int | None, workers: int
 ) -> int:
-    """Rows of a unit: what fills one file, or fewer, so that each worker gets several units; whole batches.
+    """Rows of a unit: as many as fill one file, or fewer, so that each worker gets several units; whole batches.
 
     Args:
-        row_bytes: of what is written of a row of mean length.
+        row_bytes: bytes that are written for a row of mean length.
         shard_bytes: of a file.
-        batch: rows of full length of a batch.
+        batch: rows of full length in a batch.
         filled: mean length of a row / full length, above 0. Short rows fill a batch together, so a unit has more.
         total_rows: of the corpus; None if unknown.
-        workers: at the start.
+        workers: their number at the start.
     """
     rows = max(1, shard_bytes // max(1, row_bytes), math.ceil(batch / filled))
     if total_rows is not None:
@@ -41,10 +41,10 @@ def rows_per_unit(
 
 
 def cut(manifest: Manifest, rows_per_unit: int, rows: int | None, *, field: str) -> Manifest:
-    """The same files with units of at most so many rows, and no more than `rows` in all; `field` is for messages.
+    """The same files with units of at most `rows_per_unit` rows, and at most `rows` in all; `field` is for messages.
 
     Raises:
-        ConfigurationError: there is a number of rows to take, and rows are not counted before they are read.
+        ConfigurationError: `rows` is given, and rows are not counted before they are read.
     """
     if manifest.num_rows is None:
         if rows is not None:
@@ -73,11 +73,11 @@ def cut(manifest: Manifest, rows_per_unit: int, rows: int | None, *, field: str)
 
 
 def rows_problem(asked: int | None, *, made: int, corpus: int, field: str) -> str | None:
-    """Why a job with this number of rows cannot go on with units that were cut before; None: it can.
+    """Why a job with this number of rows cannot continue with units that were cut before; None: it can.
 
     Args:
         asked: `rows` of the job; None: all.
-        made: rows of the units that are there.
+        made: rows of the existing units.
         corpus: rows of the corpus.
         field: the task's block, for messages.
     """
@@ -93,7 +93,7 @@ def rows_problem(asked: int | None, *, made: int, corpus: int, field: str) -> st
 
 
 def first_samples(manifest: Manifest) -> np.ndarray:
-    """int64 [units]: the number of the first sample of each unit in the corpus."""
+    """The number of the first sample of each unit in the corpus: int64 [units]."""
     if manifest.num_rows is None:
         return np.arange(manifest.num_units, dtype=np.int64) * UNCOUNTED
     ends = np.cumsum(manifest.unit_count)

@@ -1,4 +1,4 @@
-"""What becomes of a layer's values on the device: the positions that are kept, the type, and sums for statistics.
+"""Prepares a layer's values on the device: selects positions, converts the type, and computes sums for statistics.
 
 Arrays: B sequences, S positions, up to M rows in a sequence, D width.
 """
@@ -18,7 +18,7 @@ Kept = dict[str, jax.Array]
 
 
 def keep(x: jax.Array, sequences: Sequences, *, positions: Positions, dtype: ValueType) -> Kept:
-    """What is kept of the values `x` `[B, S, D]`.
+    """The kept part of the values `x` `[B, S, D]`.
 
     Returns:
         values `[B, S, D]`, or `[B, M, D]` for one vector of each row; scales without the last dimension.
@@ -37,7 +37,7 @@ def at_positions(x: jax.Array, sequences: Sequences, positions: Positions) -> ja
 
 
 def typed_with_sums(x: jax.Array, counted: jax.Array, dtype: ValueType) -> Kept:
-    """The values of `x` `[..., D]` in a type, and their sums over the vectors that count, bool `[...]`."""
+    """The values of `x` `[..., D]` in a type, and their sums over the `counted` vectors, bool `[...]`."""
     kept = _typed(x, dtype)
     return kept | {"sums": sums_of(_restored(kept), counted)}
 
@@ -58,7 +58,7 @@ def _restored(kept: Kept) -> jax.Array:
 
 
 def sums_of(x: jax.Array, counted: jax.Array) -> jax.Array:
-    """`STATISTICS` of the values `x` `[..., D]` of the vectors that count, bool `[...]`: float32 [6]."""
+    """`STATISTICS` of the values `x` `[..., D]` over the `counted` vectors, bool `[...]`: float32 [6]."""
     is_counted = jnp.broadcast_to(counted[..., None], x.shape)
     is_finite = jnp.isfinite(x) & is_counted
     finite = jnp.where(is_finite, x, 0)

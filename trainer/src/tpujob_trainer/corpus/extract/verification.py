@@ -1,4 +1,4 @@
-"""Whether the files of an extraction are what their results say. Pure, but for the reading that is passed in."""
+"""Checks the files of an extraction against their results. Pure, except for the function that reads files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def problems(
     read_crc32c: Callable[[str], str],
     read_all: bool,
 ) -> Iterator[str]:
-    """One line for everything that is wrong; nothing if the result is complete and whole.
+    """One line for each problem; nothing if the result is complete and undamaged.
 
     Args:
         results: of all units that are done.
-        listed: the files that are there, by name.
-        units: of the whole list; None: those that are missing are no problem.
+        listed: the existing files, by name.
+        units: length of the whole list; None: missing units are no problem.
         unit_rows: int64 [units], rows of the corpus in each; None if they were not counted.
-        read_crc32c: the checksum of a file's content.
-        read_all: whether files are read even where storage keeps a checksum of its own.
+        read_crc32c: returns the checksum of a file's content.
+        read_all: whether files are read even if storage has its own checksum.
     """
     if missing := sorted(set(range(units or 0)) - {result.unit for result in results}):
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")

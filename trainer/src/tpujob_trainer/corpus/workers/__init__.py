@@ -1,1 +1,1 @@
-"""Independent workers that share one list of units through a bucket, and never talk to each other."""
+"""Independent workers that share one list of units through a bucket, and never communicate directly."""

@@ -1,8 +1,8 @@
 """Which unit a worker tries next. Pure.
 
-A worker goes on with the unit after its last one, whose row group it has read already. Where somebody else has been
-there, it moves to a random place in one of the longest stretches that are left, so that workers spread out and meet
-seldom, whatever their number.
+A worker continues with the unit after its last one, whose row group it has already read. If another worker has claimed
+that, it moves to a random place in one of the longest free stretches, so that workers spread out and meet seldom,
+whatever their number.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 import numpy as np
 
 FREE, TAKEN, DONE = 0, 1, 2
-"""What a worker knows of a unit: nothing, that somebody has claimed it, that it is finished."""
+"""What a worker knows about a unit: nothing, that a worker has claimed it, that it is finished."""
 
 STRETCHES = 8
-"""So many of the longest free stretches are chosen from."""
+"""Number of longest free stretches that are chosen from."""
 
 
 def next_unit(states: np.ndarray, after: int | None, chance: Callable[[], float]) -> int | None:
-    """A unit to claim; None if none is free.
+    """A unit to claim; None: none is free.
 
     Args:
         states: uint8 [units], as this worker knows them.

@@ -1,10 +1,10 @@
 """Leases on units: `claims/<unit>`, created if absent, renewed, and taken over once they have lapsed.
 
-- A lease has lapsed when its object has not changed for a while by the clock of whoever looks. No two clocks are
-  compared, so that hosts whose clocks differ by minutes agree.
-- Every renewal writes other bytes, conditional on the last ones of the same holder: a holder that was frozen finds its
-  lease changed, and knows that the unit is no longer its own.
-- A lease only saves work. What a unit's result is, the one object `done/<unit>.json` decides.
+- A lease has lapsed when its object has not changed for a while by the clock of the worker that checks it. No two
+  clocks are compared, so that hosts whose clocks differ by minutes agree.
+- Every renewal writes different bytes, conditional on the last ones of the same holder: a holder that was frozen finds
+  its lease changed, and knows that it has lost the unit.
+- A lease only avoids duplicate work. The object `done/<unit>.json` alone determines a unit's result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lease:
 
     unit: int
     token: str
-    """Of this holding of the unit; names its files."""
+    """Identifies this lease of the unit, and is in the names of its files."""
     generation: bytes
     taken_over_from: str | None = None
     """The worker whose lease had lapsed, if one had."""
@@ -47,13 +47,13 @@ class Lease:
 
 
 class Sightings:
-    """When each object was first seen as it is now, by the clock of the reader."""
+    """When each object was first seen in its present version, by the reader's clock."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[bytes, float]] = {}
 
     def unchanged_seconds(self, name: str, generation: bytes, now: float) -> float:
-        """For how long the object is known to have been the same."""
+        """How long the object is known to be unchanged, in seconds."""
         before = self._seen.get(name)
         if before is None or before[0] != generation:
             self._seen[name] = (generation, now)
@@ -61,7 +61,7 @@ class Sightings:
         return now - before[1]
 
     def forget(self, name: str) -> None:
-        """The object is gone."""
+        """Forgets an object that is gone."""
         self._seen.pop(name, None)
 
 
@@ -82,7 +82,7 @@ class Claims:
 
         Args:
             objects: of the output directory.
-            worker: who this is, for people.
+            worker: the name of this worker, for people.
             folder: of the leases.
             renew_seconds: between two renewals; a few of them fit into `lapse_seconds`.
             lapse_seconds: without a change after which a lease of another worker is taken over.
@@ -104,11 +104,11 @@ class Claims:
         self._renewer.start()
 
     def take(self, unit: int, *, is_known: bool = False) -> Lease | None:
-        """The lease of a unit; None while another worker has it.
+        """The lease of a unit; None: another worker has it.
 
         Args:
-            unit: which.
-            is_known: that another worker had it: it is looked at before it is created.
+            unit: its number.
+            is_known: whether another worker is known to have had it: then it is read before it is created.
 
         Raises:
             OSError: storage cannot be reached.
@@ -133,10 +133,10 @@ class Claims:
         return self._holding(Lease(unit, token, made, taken_over_from=before))
 
     def release(self, held: Lease) -> bool:
-        """Lets another worker have the unit at once; one that was lost stays as it is.
+        """Releases a lease, so that another worker can have the unit at once; a lost one stays as it is.
 
         Returns:
-            Whether storage answered; else the lease will lapse.
+            Whether storage answered; otherwise the lease will lapse.
         """
         with self._lock:
             self._held.pop(held.unit, None)
@@ -158,7 +158,7 @@ class Claims:
             self._objects.delete(self._name(held.unit), version=found.version)  # a renewal whose answer did not arrive
 
     def close(self) -> None:
-        """Releases all that is held; once storage does not answer, the rest is left to lapse."""
+        """Releases all leases; once storage does not answer, the rest is left to lapse."""
         self._closed.set()
         for held in self.held():
             if not self.release(held):
@@ -219,12 +219,12 @@ class Claims:
 
 
 def holder(content: bytes) -> str:
-    """Who holds a lease, from its content."""
+    """The worker that holds a lease, from its content."""
     return str(_record_of(content).get("worker", "an unknown worker"))
 
 
 def _record_of(content: bytes) -> dict[str, Any]:
-    """What a lease says; nothing where it is damaged: it is another's then, and lapses."""
+    """The content of a lease; empty if it is damaged: it then counts as another worker's, and lapses."""
     try:
         return json_object(content)
     except ValueError:
@@ -232,5 +232,5 @@ def _record_of(content: bytes) -> dict[str, Any]:
 
 
 def unit_name(unit: int) -> str:
-    """The unit as it stands in names, so that names sort as numbers do."""
+    """The unit as a part of names, padded so that names sort like numbers."""
     return f"{unit:08d}"

@@ -1,4 +1,4 @@
-"""What the block of every task of independent workers says: which rows, in what pieces, into which files."""
+"""The fields that every task of independent workers has: which rows, in what units, into which files."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The loop of a worker: claim and read ahead, compute, finish.
 
 - One thread claims and reads the next unit while the caller's thread computes; others pack and upload.
-- What a worker has in flight is bounded: one unit read ahead, one computed, a few on their way.
-- A worker ends when every unit of the list is done, whoever has done it.
-- The first failure ends the loop: what is uploaded goes on to its end, everything else is released.
+- The units in flight are bounded: one is read ahead, one computed, a few packed and uploaded.
+- A worker ends when every unit of the list is done, by any worker.
+- The first failure ends the loop: uploads under way are completed, everything else is released.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ logger = logging.getLogger(__name__)
 FINISHING = 3
 """Units that are packed and uploaded at a time."""
 INDEX_SECONDS = 10.0
-"""Between two looks at the index."""
+"""Between two reads of the index."""
 IDLE_SECONDS = 1.0
-"""Between two looks at the units of others, when none is free."""
+"""Between two checks of the units of others, when none is free."""
 LOOKED_AT = 16
-"""Claimed units that are looked at each time."""
+"""Claimed units that are checked each time."""
 LOG_SECONDS = 30.0
 
 
@@ -78,14 +78,14 @@ class Engine:
             index: of finished units.
             uploads: into the output directory.
             scratch: for files on their way.
-            worker: who this is.
+            worker: the name of this worker.
             units: length of the list.
-            chips: that this worker has.
-            chip_kind: what they are.
-            stop_requested: whether to stop; what is computed then is finished first.
-            on_progress: is given what was done here, what is known of all units, and the latest listing, before each
-                claim and at the end.
-            on_idle: is called while this worker holds nothing and waits for the units of others.
+            chips: number of this worker's chips.
+            chip_kind: their kind.
+            stop_requested: returns whether to stop; what is then being computed is finished first.
+            on_progress: called with what was done here, what is known about all units, and the latest listing, before
+                each claim and at the end.
+            on_idle: called while this worker holds nothing and waits for the units of others.
         """
         self._objects, self._claims, self._index = objects, claims, index
         self._finisher = Finisher(objects, uploads, scratch, worker=worker, chips=chips, chip_kind=chip_kind)
@@ -101,10 +101,10 @@ class Engine:
         self.counters = self._finisher.counters
 
     def run(self, work: Work[Any, Any]) -> bool:
-        """Works until every unit is done or a stop is requested; whether every unit is done.
+        """Works until every unit is done or a stop is requested; returns whether every unit is done.
 
         Raises:
-            TrainerError, OSError: what kept a unit from being finished.
+            TrainerError, OSError: why a unit could not be finished.
         """
         self.states.set_done(self._index.first().done)
         try:
@@ -113,21 +113,21 @@ class Engine:
                 while not self._is_confirmed():
                     self._loop(work, reader, finishers)
         finally:
-            # After the threads have ended, so that nothing is claimed behind its back.
+            # After the threads have ended, so that nothing is claimed afterwards.
             self._claims.close()
         self._on_progress(self.counters, self.states, self._index.latest)
         self._log()
         return self.states.num_done == len(self.states)
 
     def _is_confirmed(self) -> bool:
-        """Whether a listing that is made now says what this worker would say; else there is more to do."""
+        """Whether nothing is left to do here: if all units seem to be done, a new listing has to confirm it."""
         if self._stop_requested() or self.states.num_done < len(self.states):
             return True
         gone = {*self._index.confirmed().missing(), *self._index.take_lost()}
         return not self._reopen(sorted(gone))
 
     def _reopen(self, lost: list[int]) -> bool:
-        """Whether results are gone that were there; their units are computed again."""
+        """Frees the units whose results are gone, to be computed again; returns whether there are any."""
         if lost:
             shown = ", ".join(str(unit) for unit in lost[:10]) + (", …" if len(lost) > 10 else "")
             logger.warning("Units computed again, since their results in %s are gone: %s", results.FOLDER, shown)
@@ -156,7 +156,7 @@ class Engine:
             raise
 
     def _next(self, work: Work[Any, Any]) -> Claimed | None:
-        """A unit and its input; None when there is nothing left to do here."""
+        """A unit and its input; None: there is nothing left to do here."""
         held = self._claim()
         if held is None:
             return None
@@ -187,7 +187,7 @@ class Engine:
             room.release()
 
     def _claim(self) -> Lease | None:
-        """The lease of some unit, waited for while others hold all that is left; None when there is nothing to do."""
+        """The lease of some unit; waits while others hold all that are left. None: there is nothing to do."""
         while not (self._stop_requested() or self._failed.is_set()):
             self._look_around()
             unit = self.states.next_free(self._last, self._chance.random)
@@ -217,7 +217,7 @@ class Engine:
             self._log()
 
     def _take_one_of(self, taken: list[int]) -> Lease | None:
-        """The lease of a unit that another worker had: it was finished or given up, or has lapsed."""
+        """The lease of a unit that another worker had: it was finished or released, or has lapsed."""
         mine = {held.unit for held in self._claims.held() if not held.is_lost}
         for unit in self._chance.sample(taken, min(LOOKED_AT, len(taken))):
             if unit not in mine and (held := self._take(unit, is_known=True)) is not None:
@@ -229,7 +229,7 @@ class Engine:
         self.states.set(unit, TAKEN)
         if held is None:
             return None
-        # After the claim, and not before: whoever finishes a unit marks it first, and gives up its claim then.
+        # After the claim, not before: a worker that finishes a unit marks it as done before it releases its claim.
         if results.is_done(self._objects, unit):
             self._claims.release(held)
             self.states.set(unit, DONE)
@@ -237,7 +237,7 @@ class Engine:
         return held
 
     def _release(self, held: Lease) -> None:
-        """A unit that was read, and is not computed: this worker is to stop, or another one has it."""
+        """Releases a unit that was read but is not computed: this worker has to stop, or another one has the unit."""
         self._claims.release(held)
         if held.is_lost:
             self.counters.add_lost()
@@ -245,7 +245,7 @@ class Engine:
             self.states.set(held.unit, FREE)
 
     def _fail(self, held: Lease, error: BaseException) -> None:
-        """Writes the first failure down, and ends the loop."""
+        """Records the first failure, releases the unit, and ends the loop."""
         with self._failing:
             is_first = not self._failed.is_set()
             self._failed.set()

@@ -1,6 +1,6 @@
-"""Why units did not finish: one small object for each time, `failures/<cause>/<worker>-<number>.json`.
+"""Why units did not finish: one small object for each failure, `failures/<cause>/<worker>-<number>.json`.
 
-The cause is in the name, so that a listing is enough to count by it.
+The cause is in the name, so that a listing is enough to count failures by cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count()
 
 
 def record(objects: Bucket, worker: str, unit: int | None, error: BaseException) -> None:
-    """Leaves word of a failure, as far as storage answers."""
+    """Writes a failure to storage, if storage answers."""
     cause = cause_of(error)
     text = {"worker": worker, "unit": unit, "cause": cause, "message": storage_errors.brief(error)}
     name = f"{FOLDER}{cause.replace(' ', '-')}/{worker}-{next(_NUMBERS)}.json"
@@ -36,13 +36,13 @@ def record(objects: Bucket, worker: str, unit: int | None, error: BaseException)
 
 
 def counts(names: Iterable[str]) -> dict[str, int]:
-    """How often each cause occurs in a listing of failures; those of an earlier layout do not say theirs."""
+    """How often each cause occurs in a listing of failures; those of an earlier layout count as unknown."""
     parts = (name.removeprefix(FOLDER).split("/") for name in names)
     return dict(collections.Counter(part[0].replace("-", " ") if len(part) > 1 else "unknown" for part in parts))
 
 
 def cause_of(error: BaseException) -> str:
-    """A failure in a word or two, to be counted by."""
+    """The cause of a failure in a word or two, for counting."""
     if isinstance(error, ScratchFullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return "scratch full"
     if isinstance(error, errors.NotFoundError):

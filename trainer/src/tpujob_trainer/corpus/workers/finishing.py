@@ -1,4 +1,4 @@
-"""The end of a unit: packed into files, uploaded, marked as done. On threads beside the one that computes."""
+"""Finishes a unit: packs it into files, uploads them, marks it as done. Not on the thread that computes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Counters:
     lost: int = 0
     """Units that another worker took over from this one, or finished first."""
     gone: int = 0
-    """Units that were done, and whose results had gone."""
+    """Units that were done, but whose results were gone."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, result: UnitResult) -> None:
@@ -44,7 +44,7 @@ class Counters:
             self.taken_over += result.taken_over_from is not None
 
     def add_gone(self, units: int) -> None:
-        """Counts units whose results had gone."""
+        """Counts units whose results were gone."""
         with self._lock:
             self.gone += units
 
@@ -73,19 +73,19 @@ class Finisher:
             objects: of the output directory.
             uploads: into it.
             scratch: for files on their way.
-            worker: who this is.
-            chips: that it has.
-            chip_kind: what they are.
+            worker: the name of this worker.
+            chips: number of its chips.
+            chip_kind: their kind.
         """
         self._objects, self._uploads, self._scratch, self._worker = objects, uploads, scratch, worker
         self._chips, self._chip_kind = chips, chip_kind
         self.counters = Counters()
 
     def finish(self, work: Work[Any, Any], held: Lease, computed: Any, since: float) -> bool:
-        """Whether the unit is done, by this worker or by another one; False if its lease was lost before.
+        """Finishes a unit; returns whether it is done, by this worker or another one. False: its lease was lost before.
 
         Args:
-            work: whose unit it is.
+            work: the task of the unit.
             held: its lease.
             computed: what `work.compute` returned.
             since: when it was claimed, by `time.monotonic`.

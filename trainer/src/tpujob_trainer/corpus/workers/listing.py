@@ -1,4 +1,4 @@
-"""The files below a folder of the output directory, with what storage says of them: one listing, no reading."""
+"""The files below a folder of the output directory, with their metadata in storage: one listing, no reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpujob_trainer.data.sources.retrying import Retrying
 
 RETRYING = Retrying()
 LOCK = ".__lock"
-"""Ends the names of files that TensorStore has beside an object in a directory, while it writes
+"""Suffix of the files that TensorStore keeps beside an object in a directory, while it writes
 (google/tensorstore:tensorstore/kvstore/file)."""
 
 
@@ -26,13 +26,13 @@ class ListedFile:
     """Below the directory."""
     bytes: int
     crc32c: str | None
-    """Eight hexadecimal digits; None where storage keeps none."""
+    """Eight hexadecimal digits; None: storage has none."""
     time: float
     """When it was written, in Unix seconds by the clock of the storage."""
 
 
 class Directory:
-    """A directory on any storage, for reading and for files of its own."""
+    """A directory on any storage, for reading and writing."""
 
     def __init__(self, url: str) -> None:
         """`url` is a local path or an address."""
@@ -58,7 +58,7 @@ class Directory:
         return content
 
     def read_many(self, names: list[str]) -> dict[str, bytes]:
-        """The contents of several files, asked for at the same time."""
+        """The contents of several files, requested at the same time."""
         paths = {f"{self._root}/{name}": name for name in names}
         if not paths:
             return {}
@@ -66,7 +66,7 @@ class Directory:
         return {paths[path]: content for path, content in found.items()}
 
     def write(self, name: str, content: bytes) -> None:
-        """A file of the merged result, in the place of an older one."""
+        """Writes a file; it replaces an older one."""
         RETRYING(name, functools.partial(self._filesystem.pipe_file, f"{self._root}/{name}", content))
 
     def remove(self, name: str) -> None:
@@ -84,7 +84,7 @@ class Directory:
 
 
 def _seconds(when: Any) -> float:
-    """Unix seconds of what file systems say: a number, a date, or a date as text."""
+    """Unix seconds of a file system's timestamp: a number, a date, or a date as text."""
     if isinstance(when, datetime.datetime):
         return when.timestamp()
     if isinstance(when, str):

@@ -1,7 +1,7 @@
 """Returns freed memory to the system.
 
-glibc has arenas of memory for threads, up to eight for each core, and keeps what is freed in the middle of one. A
-worker beside a bucket has a dozen threads: over thousands of units it uses no more, but its process grows.
+glibc has memory arenas for threads, up to eight for each core, and keeps what is freed in the middle of one. A worker
+with a bucket has a dozen threads: over thousands of units it needs no more memory, but its process grows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TRIM_SECONDS = 30.0
 
 
 def release_memory() -> None:
-    """Return free pages to the system; does nothing if the C library is not glibc.
+    """Returns free pages to the system; does nothing if the C library is not glibc.
 
     It takes some milliseconds for each 100 MB (https://man7.org/linux/man-pages/man3/malloc_trim.3.html).
     """
@@ -32,7 +32,7 @@ class MemoryRelease:
         self._trimmed = -float("inf")
 
     def __call__(self) -> None:
-        """Release memory, unless the last release is less than an interval ago."""
+        """Releases memory, unless the last release is less than an interval ago."""
         if self._clock() - self._trimmed >= self._every_seconds:
             release_memory()
             self._trimmed = self._clock()

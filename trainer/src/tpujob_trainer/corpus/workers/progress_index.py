@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 NAME = "board.json"
 OLD_SECONDS = 20.0
-"""An index that has not changed for so long is listed again by the worker that reads it."""
+"""An index that has not changed for this long is listed again by the worker that reads it."""
 FIRST_WAIT_SECONDS = 30.0
-"""For the first listing of another worker, at the start."""
+"""How long to wait at the start for the first listing of another worker."""
 POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What one worker found."""
+    """A listing that one worker made."""
 
     done: np.ndarray
     """bool [units]"""
@@ -75,7 +75,7 @@ class ProgressIndex:
         self.latest: Listing | None = None
         self._lost: set[int] = set()
         self.listings = 0
-        """Made by this worker."""
+        """Number of listings that this worker made."""
 
     def first(self) -> Listing:
         """A listing that was made after this worker or another one started; waits for it."""
@@ -87,16 +87,16 @@ class ProgressIndex:
         return found
 
     def confirmed(self) -> Listing:
-        """A listing that is made now, which the index has from then on: for the last word."""
+        """A listing that is made now and written to the index: for a final check."""
         return self._list(self._generation)
 
     def take_lost(self) -> list[int]:
-        """Units that a listing had as done and a later one has not, in ascending order; each is given out once."""
+        """Units that were done in a listing but not in a later one, ascending; each is returned once."""
         lost, self._lost = sorted(self._lost), set()
         return lost
 
     def look(self, *, at_most_every_seconds: float = 0.0) -> Listing | None:
-        """The latest listing, made now if the last one is old; None while the first one is under way."""
+        """The latest listing, made now if the last one is old; None: the first one is under way."""
         if self._clock() - self._looked < at_most_every_seconds:
             return self.latest
         self._looked = self._clock()
@@ -137,7 +137,7 @@ class ProgressIndex:
         return json.dumps(text).encode()
 
     def _parsed(self, content: bytes) -> Listing | None:
-        """What the index says; None where it says nothing yet, or is damaged: it is listed again when it is old."""
+        """The listing in the index; None: it has none yet, or is damaged, and is listed again when it is old."""
         try:
             values = json_object(content)
             if "done" not in values:

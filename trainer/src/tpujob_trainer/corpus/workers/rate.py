@@ -1,4 +1,4 @@
-"""Rows per second of all workers together, from how many rows were done when. Pure."""
+"""Rows per second of all workers together, from the number of rows done over time. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import deque
 
 WINDOW_SECONDS = 300.0
 APART_SECONDS = 1.0
-"""Between two entries that are kept, however many units are done in a second."""
+"""Least time between two entries that are kept, however many units are done in a second."""
 LEAST_SECONDS = 5.0
-"""Shorter stretches say more about when the listing was made than about the work."""
+"""Least time for a rate: in shorter times, it depends more on when the listing was made than on the work."""
 
 
 class Rate:
@@ -30,7 +30,7 @@ class Rate:
             self._seen.popleft()
 
     def rows_per_second(self, now: float) -> float | None:
-        """Rows per second until now; None before the first result."""
+        """Rows per second until now; None: there is no result yet, or too little time has passed."""
         if len(self._seen) < 2:
             return None
         (start, before), (_, rows) = self._seen[0], self._seen[-1]

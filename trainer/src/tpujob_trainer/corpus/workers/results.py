@@ -1,7 +1,7 @@
-"""What a finished unit says about itself: `done/<unit>.json`, created if absent and never changed.
+"""The result of a finished unit: `done/<unit>.json`, created if absent and never changed.
 
-Of two workers that finish the same unit the first one's object counts. It names that worker's files, and nothing else
-makes a file part of the result: files that it does not name are leftovers of workers that were killed or too late.
+If two workers finish the same unit, the first one's object counts. It names that worker's files, and only these are
+part of the result: all others are leftovers of workers that were killed or too late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UnitResult:
     rows: int
     """In its files."""
     skipped: dict[str, int]
-    """Rows of the corpus that gave nothing, by cause."""
+    """Rows of the corpus that were left out, by cause."""
     tokens: int
     files: tuple[OutputFile, ...]
     checksum: str
@@ -51,15 +51,15 @@ class UnitResult:
     worker: str
     token: str
     seconds: float
-    """From claiming to this, as the worker counts them."""
+    """From the claim to this result, by the worker's clock."""
     taken_over_from: str | None = None
     """The worker whose lease of the unit had lapsed before."""
     chips: int | None = None
-    """Of the worker; CPU devices where it has no TPU. None in files of earlier releases, as `chip_kind`."""
+    """Of the worker; CPU devices if it has no TPU. None in files of earlier releases, like `chip_kind`."""
     chip_kind: str | None = None
     """As JAX calls it."""
     flops: int | None = None
-    """Operations that its tokens need; None where that is not known, and in files of earlier releases."""
+    """Operations that its tokens need; None: unknown, or a file of an earlier release."""
 
     @property
     def num_bytes(self) -> int:
@@ -72,7 +72,7 @@ class UnitResult:
 
 
 def parse(content: bytes, name: str) -> UnitResult:
-    """The result that an object holds; keys of a later version are left out.
+    """The result that an object holds; keys of a later version are ignored.
 
     Raises:
         ConfigurationError: it holds something else; `name` of the object is in the message.
@@ -103,7 +103,7 @@ def _known(kind: type[OutputFile | UnitResult], values: dict[str, Any]) -> dict[
 
 
 def _wrong(result: UnitResult) -> str:
-    """The first value that is not what its field holds, in words; empty if there is none."""
+    """The first value that is not valid for its field, as text; empty: there is none."""
     files = result.files
     counts = [result.unit, result.rows, result.tokens, *(n for file in files for n in (file.rows, file.bytes))]
     texts = [result.checksum, result.worker, result.token, *(t for file in files for t in (file.name, file.crc32c))]
@@ -125,15 +125,15 @@ def is_done(objects: Bucket, unit: int) -> bool:
 
 
 def mark_done(objects: Bucket, result: UnitResult) -> bool:
-    """Whether this result is the one that counts."""
+    """Writes the result if the unit has none yet; returns whether it did, so that this one counts."""
     return objects.create(name_of(result.unit), result.to_json()) is not None
 
 
 def name_of(unit: int) -> str:
-    """The object of a unit's result."""
+    """The name of the object with a unit's result."""
     return f"{FOLDER}{unit_name(unit)}.json"
 
 
 def units_in(names: Sequence[str]) -> list[int]:
-    """The units that a listing of results has."""
+    """The units in a listing of results."""
     return [int(name.removeprefix(FOLDER).removesuffix(".json")) for name in names]

@@ -22,16 +22,16 @@ def once(
     lapse_seconds: float = LAPSE_SECONDS,
     wait: Callable[[float], object] = time.sleep,
 ) -> bytes:
-    """What `make` returned, in this worker or in another one; if its maker dies, another one makes it.
+    """What `make` returned, in this worker or another one; if that worker dies, another one calls it.
 
     Args:
         objects: of the output directory.
-        worker: who this is.
+        worker: the name of this worker.
         name: of what is made.
         make: makes it; called by one worker, and again only if that one dies.
         renew_seconds: as in `Claims`.
         lapse_seconds: as in `Claims`.
-        wait: waits for so many seconds.
+        wait: waits for the given seconds.
     """
     made = f"{FOLDER}{name}.json"
     if (found := objects.look(made)) is not None:

@@ -1,4 +1,4 @@
-"""What a worker knows of each unit, and which one it tries next."""
+"""What a worker knows about each unit, and which one it tries next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_trainer.corpus.workers.choice import DONE, FREE, TAKEN
 
 
 class UnitStates:
-    """The units of a list as free, taken or done; from any thread."""
+    """The units of a list as free, taken or done; thread-safe."""
 
     def __init__(self, units: int) -> None:
         """All units are free."""
@@ -33,7 +33,7 @@ class UnitStates:
             return self._states == DONE
 
     def set(self, unit: int, state: int) -> None:
-        """Records what was learned of a unit; one that is done stays done."""
+        """Records the state of a unit; one that is done stays done."""
         with self._lock:
             if self._states[unit] != DONE:
                 self._states[unit] = state
@@ -44,7 +44,7 @@ class UnitStates:
             self._states[done] = DONE
 
     def reopen(self, units: Sequence[int]) -> None:
-        """Frees units that were done and are not any more."""
+        """Frees units that were done and no longer are."""
         with self._lock:
             self._states[list(units)] = FREE
 

@@ -1,7 +1,7 @@
-"""Files of a unit from a bounded scratch folder into the directory, under names of one holder.
+"""Uploads a unit's files from a bounded scratch folder to the directory, under names that belong to one lease.
 
-A file's name holds the token of the lease, so that a repeated upload replaces nothing but itself, and two holders of a
-unit never write the same object.
+A file's name contains the token of the lease, so that a repeated upload replaces only itself, and two holders of a unit
+never write the same object.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from tpujob_trainer.storage.unusable import used
 
 CHUNK_BYTES = 8 << 20
 LIMIT_SECONDS = 900.0
-"""For one file, with all repetitions."""
+"""For one file, including all retries."""
 REQUEST_SECONDS, SLOWEST_BYTES_PER_SECOND = 120.0, 1 << 20
-"""After which an upload is given up and begun again: so many seconds, and what its bytes take at this rate."""
+"""After which an upload is aborted and retried: this many seconds, plus the time for its bytes at this rate."""
 _PREFIX = "tpujob-worker-"
 
 
 class Scratch:
-    """A folder of this process for files on their way, of at most so many bytes; freed after each upload."""
+    """A folder of this process for files before their upload, of limited size; freed after each upload."""
 
     def __init__(self, parent: str | None, limit_bytes: int, *, field: str) -> None:
-        """Removes what dead workers of this machine left in the same place.
+        """Creates the folder, and removes those that dead workers of this machine left in the same place.
 
         Args:
-            parent: where; None: the system's folder for temporary files.
-            limit_bytes: most bytes at a time, but for a single unit that needs more.
-            field: where the user wrote `parent`, for messages.
+            parent: of the folder; None: the system's folder for temporary files.
+            limit_bytes: most bytes at a time; a single unit may need more.
+            field: the field with `parent`, for messages.
 
         Raises:
-            ScratchFullError: the disk has less than `limit_bytes` to give.
+            ScratchFullError: the disk has less than `limit_bytes` free.
         """
         where = Path(parent or tempfile.gettempdir())
         where.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ class Scratch:
         self.folder = where / f"{_PREFIX}{os.getpid()}"
         self.folder.mkdir(exist_ok=True)
         self.most_bytes = 0
-        """That were in use at once."""
+        """Most bytes that were in use at once."""
         self._limit_bytes = limit_bytes
         self._field = field
         self._used = 0
@@ -70,7 +70,7 @@ class Scratch:
 
     @contextmanager
     def room(self, num_bytes: int) -> Iterator[None]:
-        """Around the life of a unit's files; waits until there is room for them."""
+        """A context for the lifetime of a unit's files; waits until there is room for them."""
         with self._changed:
             while self._used and self._used + num_bytes > self._limit_bytes:
                 self._changed.wait()
@@ -85,7 +85,7 @@ class Scratch:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around what writes into the folder, and nowhere else.
+        """A context for code that writes into the folder, and nowhere else.
 
         Raises:
             ScratchFullError: the disk is full in spite of the limit.
@@ -118,7 +118,7 @@ class Uploads:
             (Path(directory) / OUTPUTS).mkdir(parents=True, exist_ok=True)
 
     def upload(self, held: Lease, number: int, file: Path, rows: int) -> OutputFile:
-        """One file of a unit, once it is there; the local one is removed.
+        """Uploads one file of a unit, removes the local one, and returns its facts.
 
         Raises:
             StorageFailedError: storage has failed for too long.
@@ -132,7 +132,7 @@ class Uploads:
         return OutputFile(name=name, rows=rows, bytes=size, crc32c=checksum)
 
     def _put(self, file: Path, target: str, size: int) -> None:
-        """Uploads once; a server that takes the connection and says nothing is not waited for without end."""
+        """Uploads once; the time limit is for a server that accepts the connection and does not answer."""
         filesystem = self._filesystem
         if isinstance(filesystem, fsspec.asyn.AsyncFileSystem):
             limit = REQUEST_SECONDS + size / SLOWEST_BYTES_PER_SECOND
@@ -141,7 +141,7 @@ class Uploads:
             filesystem.put_file(str(file), target)
 
     def remove(self, files: tuple[OutputFile, ...]) -> None:
-        """Files of this holder that are no part of the result: another worker was first."""
+        """Removes files of this worker that are no part of the result: another worker was first."""
         for file in files:
             self._retrying(file.name, functools.partial(self._filesystem.rm_file, f"{self._root}/{file.name}"))
 

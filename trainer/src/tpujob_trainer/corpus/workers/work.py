@@ -1,4 +1,4 @@
-"""What the engine of independent workers asks of a task: read a unit, compute it, pack it into files."""
+"""What the engine of independent workers requires of a task: read a unit, compute it, pack it into files."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class PackedFile:
 
 @dataclass(frozen=True)
 class Packed:
-    """A unit in files, and what its result says about it."""
+    """The files of a unit, and the facts for its result."""
 
     files: list[PackedFile]
     tokens: int
     skipped: dict[str, int]
-    """Rows of the corpus that gave nothing, by cause."""
+    """Rows of the corpus that were left out, by cause."""
     checksum: str
     statistics: dict[str, Any] = field(default_factory=dict)
     flops: int | None = None
-    """Operations that its tokens need; None where that is not known."""
+    """Operations that its tokens need; None: unknown."""
 
 
 class Work[Read, Computed](Protocol):
-    """What is done with a unit. A repetition gives the same result."""
+    """The work on a unit. A repetition gives the same result."""
 
     def read(self, unit: int) -> Read:
         """The unit's input, on a thread of its own."""
 
     def compute(self, read: Read) -> Computed:
-        """What the devices make of it, on the thread that called `Engine.run`; it may still be on its way."""
+        """The computed unit, on the thread that called `Engine.run`; the devices may still be computing it."""
 
     def size(self, computed: Computed) -> int:
-        """About the bytes of its files; waits for what was on its way. On a thread of its own, before `pack`."""
+        """The approximate bytes of its files; waits for the devices. On a thread of its own, before `pack`."""
 
     def pack(self, computed: Computed, folder: Path, name: str) -> Packed:
-        """Its files, written into a folder under names that begin with `name`; on a thread of its own."""
+        """Writes its files into a folder under names that begin with `name`; on a thread of its own."""

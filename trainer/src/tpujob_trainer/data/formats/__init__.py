@@ -1,4 +1,4 @@
-"""From bytes to rows, one module for each kind of file."""
+"""Converts bytes to rows, with one module for each kind of file."""
 
 from tpujob_trainer.data.formats.format import FileScan, Format, OpenedFile, RawRows
 from tpujob_trainer.data.formats.known import FORMATS, format_named, is_of

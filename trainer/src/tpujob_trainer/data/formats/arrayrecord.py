@@ -1,8 +1,8 @@
-"""Array record files: Riegeli chunks of records, and a footer that says where they are.
+"""Array record files: Riegeli chunks of records, and a footer with their offsets.
 
-Formats: doc/riegeli_records_file_format.md in google/riegeli, cpp/layout.proto in google/array_record. Chunks that are
-transposed cannot be read; the writers of array records make none unless asked to. The library of array records
-(0.8.6) reads a file that is not there as one without records, and opens none of fsspec's file systems.
+Formats: doc/riegeli_records_file_format.md in google/riegeli, cpp/layout.proto in google/array_record. Transposed
+chunks cannot be read; writers of array records make them only on request. The library of array records (0.8.6) reads a
+missing file as one without records, and supports none of fsspec's file systems.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ArrayRecord:
     elements = "rows"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
-        """One part: its records."""
+        """One part, whose elements are the records."""
         index = _read_index(root, file, column, is_listed=True)
         size = np.array([index.decoded_bytes], dtype=np.int64)
         return FileScan(index.digest, np.array([index.num_records], dtype=np.int64), size)
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedChunks:
-        """The file by its footer and both ends of its records."""
+        """The file, checked by its footer and both ends of its records."""
         index = _read_index(root, file, column, is_listed=False)
         if index.digest != digest:
             raise DataChangedError(changed(file.path, "its footer is another one"))
@@ -53,10 +53,10 @@ class ArrayRecord:
 
 
 class _Index:
-    """Where the chunks of a file are."""
+    """The offsets of the chunks of a file."""
 
     def __init__(self, content: bytes, records: list[bytes], footer_offset: int) -> None:
-        # The footer knows sizes alone: both ends of the records are part of the digest.
+        # The footer has only sizes: the digest also covers both ends of the records.
         self.digest = hashlib.blake2b(content, digest_size=16).hexdigest()
         chunks = [dict(fields(record)) for record in records]
         self.offsets = np.array([*(chunk.get(1, 0) for chunk in chunks), footer_offset], dtype=np.int64)
@@ -76,7 +76,7 @@ class OpenedChunks:
         self._index = index
 
     def read(self, part: int, first: int, count: int) -> RawRows:
-        """The rows of a range of records: one read of the chunks that hold them."""
+        """The rows of a range of records, by one read of the chunks that hold them."""
         index = self._index
         begin = int(np.searchsorted(index.first_records, first, side="right")) - 1
         end = int(np.searchsorted(index.first_records, first + count, side="left"))
@@ -130,7 +130,7 @@ def _read_index(root: DataRoot, file: DataFile, column: Column, *, is_listed: bo
 
 
 def _records(data: bytes | memoryview, position: int, name: str, column: Column) -> list[bytes]:
-    """The records of the chunk at the beginning of `data`, which stands at a position of the file."""
+    """The records of the chunk at the beginning of `data`, which is at `position` in the file."""
     at = 0
 
     def take(size: int) -> bytes:

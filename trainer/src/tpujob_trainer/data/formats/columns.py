@@ -11,10 +11,10 @@ from tpujob_trainer.errors import ConfigurationError
 
 
 def require_kind(schema: Any, path: str, column: Column) -> None:
-    """Check that the column of an Arrow schema is of the kind it is used as.
+    """Checks that the column of an Arrow schema has a type of the kind that it is used as.
 
     Raises:
-        ConfigurationError: naming the column's type, and the columns that would do.
+        ConfigurationError: it has not; the message names its type, and the columns that would fit.
     """
     if column.kind == "row":
         return

@@ -1,4 +1,4 @@
-"""What files without a footer tell about themselves, and their bytes."""
+"""Digests and bytes of files without a footer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 
 
 def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
-    """32 hexadecimal digits of a file's size, its first and its last 64 KiB: at most two reads.
+    """A digest, 32 hexadecimal digits, of a file's size, its first and its last 64 KiB, by at most two reads.
 
-    An edit in place in between that keeps the size is seen by the file's version alone.
+    An edit in place between these that keeps the size is detected only by the file's version.
 
     Args:
         root: of the data.
-        file: as it should be.
+        file: with the expected size.
         is_listed: the size was just read from the storage; else the storage is asked.
 
     Raises:
@@ -42,10 +42,10 @@ def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
 
 
 def require_content(root: DataRoot, file: DataFile, digest: str) -> None:
-    """Check that a file is the one whose digest this was.
+    """Checks that a file has this digest.
 
     Raises:
-        DataChangedError: it is another one.
+        DataChangedError: it has another one.
         NotFoundError: it is not there, or may not be read.
     """
     if content_digest(root, file, is_listed=False) != digest:
@@ -53,14 +53,14 @@ def require_content(root: DataRoot, file: DataFile, digest: str) -> None:
 
 
 def read_range(opened: Any, start: int, end: int) -> bytes:
-    """Bytes [start, end) of an open file; fewer where it ends before."""
+    """Bytes [start, end) of an open file; fewer if it ends before."""
     opened.seek(start)
     data: bytes = opened.read(end - start)
     return data
 
 
 def beyond(num_bytes: int) -> int:
-    """How much is read at once beyond a range of so many bytes, for the row that ends there: little of the whole."""
+    """How many bytes are read at once past a range, for the row that ends there: 1/64 of the range, 4 to 64 KiB."""
     return min(_MOST_BEYOND_BYTES, max(_LEAST_BEYOND_BYTES, num_bytes // 64))
 
 

@@ -17,7 +17,7 @@ _WORD = (1 << 64) - 1
 
 
 def value_of_record(record: bytes, column: Column) -> Any:
-    """What a record holds under the column's name: bytes, a list of numbers, what JSON says, None or BROKEN."""
+    """The value of the column in a record: bytes, a list of numbers, a JSON value, None or BROKEN."""
     if record[:1] == b"{":
         return value_of_json(record, column)
     try:
@@ -74,10 +74,10 @@ def _signed(word: int) -> int:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The fields of a protocol buffer in their order: number, and bytes or the number held.
+    """The fields of a protocol buffer in their order: field number, and bytes or a number as the value.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is not a protocol buffer.
         IndexError: it is cut off.
     """
     at = 0
@@ -102,7 +102,7 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends.
+    """The varint at an index, and the index after it.
 
     Raises:
         IndexError: it is cut off.

@@ -1,12 +1,12 @@
-"""What the manifest and the lanes need of a kind of file.
+"""The interface of a file format for the manifest and the lanes.
 
-A file has parts, and a part has elements: what can be counted before anything is read. A unit is a range of elements.
+A file has parts, and a part has elements, which can be counted before anything is read. A unit is a range of elements.
 
 - Parquet: a part is a row group, an element a row.
 - Array records: one part, an element is a record.
 - Lines and TFRecords: one part, an element is a byte; a range means the rows that begin in it, so that no reader has to
   find the beginnings first.
-- What can only be read from its beginning: one part of one element, the file.
+- Files that can only be read from the beginning: one part of one element, the file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tpujob_trainer.data.sources.files import DataFile, DataRoot
 
 @dataclass(frozen=True)
 class FileScan:
-    """What a file says about itself without being read."""
+    """Facts about a file that are known without reading all of it."""
 
     digest: str
-    """32 hexadecimal digits; another content, another digest, as far as a few reads can tell."""
+    """32 hexadecimal digits, which change with the content as far as a few reads can detect."""
     counts: np.ndarray
     """int64 [parts], elements."""
     sizes: np.ndarray
-    """int64 [parts], decoded bytes of the column, or an estimate by experience."""
+    """int64 [parts], decoded bytes of the column, or an estimate."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,18 @@ class RawRows:
     column: Any
     """Arrow array or chunked array [rows], of the type that the kind of column calls for; it may be shared."""
     broken: np.ndarray | None = None
-    """bool [rows]: rows that are not what the format promises, such as a line that is not JSON; null in the column."""
+    """bool [rows]: rows that violate the format, such as a line that is not JSON; null in the column."""
 
 
 class OpenedFile(Protocol):
-    """A file known to be the one of the manifest; may be used by several threads."""
+    """A file that was checked to be the one of the manifest; may be used by several threads."""
 
     def read(self, part: int, first: int, count: int) -> RawRows:
         """The rows of these elements, in the order of the file."""
 
 
 class Format(Protocol):
-    """A kind of files."""
+    """A file format."""
 
     @property
     def name(self) -> str:
@@ -58,11 +58,11 @@ class Format(Protocol):
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """How the names of such files end."""
+        """The endings of the names of such files."""
 
     @property
     def elements(self) -> str:
-        """What is counted: rows, bytes or files."""
+        """What its elements are: rows, bytes or files."""
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
         """The parts of a file.

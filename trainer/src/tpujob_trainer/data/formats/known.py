@@ -1,4 +1,4 @@
-"""The formats there are."""
+"""The supported formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpujob_trainer.data.formats.tfrecord import TFRecord
 from tpujob_trainer.data.formats.webdataset import WebDataset
 
 FORMATS: tuple[Format, ...] = (Parquet(), ArrayRecord(), TFRecord(), WebDataset(), JsonLines(), Text())
-"""In the order in which a folder is searched: the first that has files there is taken."""
+"""In the order in which a folder is searched: the first format that has files there is used."""
 
 _SHARD = re.compile(r"-\d{4,}-of-\d{4,}$")
 
@@ -23,5 +23,5 @@ def format_named(name: str) -> Format:
 
 
 def is_of(known: Format, path: str) -> bool:
-    """Whether a file is called like those of a format; `train.tfrecord-00000-of-00010` is a .tfrecord."""
+    """Whether a file's name fits a format; `train.tfrecord-00000-of-00010` is a .tfrecord."""
     return _SHARD.sub("", path).endswith(known.suffixes)

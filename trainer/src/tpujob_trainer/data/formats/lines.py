@@ -2,7 +2,7 @@
 
 An element is a byte: the rows of a range are the lines that begin in it. The starts need not be found first, and a
 range costs one read of it and of the rest of its last line. A compressed file can only be read from its beginning: it
-is one element, and held decompressed as a whole.
+is one element, and is decompressed in memory as a whole.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tpujob_trainer.errors import ConfigurationError
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _QUICK_BYTES = 1 << 30
-"""Arrow reads a block with offsets of 32 bits."""
+"""The largest text that Arrow reads at once: its offsets in a block have 32 bits."""
 _EXPANSION = 4
-"""Bytes of text for each compressed one, by experience with web text."""
+"""Bytes of text per compressed byte, a typical value for web text."""
 
 
 class _Lines(abc.ABC):
@@ -38,7 +38,7 @@ class _Lines(abc.ABC):
     elements = "bytes"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
-        """One part: its bytes, or the file."""
+        """One part, whose elements are its bytes, or one element if it is compressed."""
         digest = content_digest(root, file, is_listed=True)
         if _codec(file.path) is None:
             counts, sizes = [file.size], [file.size]
@@ -47,7 +47,7 @@ class _Lines(abc.ABC):
         return FileScan(digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedLines:
-        """The file by its size and both of its ends."""
+        """The file, checked by its size and both of its ends."""
         require_content(root, file, digest)
         return OpenedLines(root, file, column, self)
 
@@ -57,7 +57,7 @@ class _Lines(abc.ABC):
 
 
 class JsonLines(_Lines):
-    """An object in JSON on each line; empty lines are nothing."""
+    """A JSON object on each line; empty lines are skipped."""
 
     name = "jsonl"
     suffixes = FILE_ENDINGS["jsonl"]
@@ -72,7 +72,7 @@ class JsonLines(_Lines):
 
 
 class Text(_Lines):
-    """A document on each line; empty lines are nothing. The column's name does not matter."""
+    """A document on each line; empty lines are skipped. The column's name does not matter."""
 
     name = "text"
     suffixes = FILE_ENDINGS["text"]
@@ -139,13 +139,13 @@ def _codec(path: str) -> str | None:
 
 
 def _is_utf16(text: bytes) -> bool:
-    """Whether text starts with the mark of UTF-16, or a quarter of its first bytes are zeros."""
+    """Whether text starts with the byte order mark of UTF-16, or a quarter of its first bytes are zeros."""
     start = text[:4096]
     return start.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(start) > 1 and start.count(0) * 4 >= len(start))
 
 
 def _quick_texts(text: bytes, name: str) -> Any:
-    """The texts under a key, by Arrow's reader; None where it finds anything unusual."""
+    """The texts under a key, by Arrow's reader; None: it cannot read them, or there is nothing or too much to read."""
     if len(text) > _QUICK_BYTES or not text.strip():
         return None
     try:

@@ -1,7 +1,7 @@
-"""Parquet: a part is a row group; only the column wanted is read.
+"""Parquet: a part is a row group; only the requested column is read.
 
-Parquet has no way into the middle of a row group. One that was cut into several units is read whole and kept for a
-while if it is small (up to 64 MiB of text each, 256 MiB together); else each unit streams it from its beginning.
+Parquet has no access to the middle of a row group. One that was cut into several units is read whole and cached if it
+is small (up to 64 MiB of text each, 256 MiB together); else each unit streams it from its beginning.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SHARED_GROUP_BYTES = 64 << 20
 _SHARED_BYTES = 256 << 20
 _SAMPLED_ROWS = 1024
 _NUMBER_BYTES, _DICTIONARY_BYTES, _SHORT_BYTES = 4, 5 << 18, 256
-"""Texts that repeat stand in a row group once, and rows are numbers of them, until there is a mebibyte of such texts.
-Where that may be all of a row group, and its rows look short, some are read to see how long they are."""
+"""A row group stores repeated texts once, and rows as their numbers, until there is a mebibyte of such texts. If that
+may be all of a row group, and its rows look short, some are read to find how long they are."""
 
 
 class Parquet:
@@ -65,7 +65,7 @@ class Parquet:
         return found
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedParquet:
-        """The file by its footer, read again by each process: a file that changed under a run is noticed."""
+        """The file, checked by its footer, which each process reads again to notice changes during a run."""
         footer = read_footer(root, file, is_listed=False)
         require_digest(file.path, footer.digest, digest)
         return OpenedParquet(root, file, footer, column)
@@ -99,13 +99,13 @@ class OpenedParquet:
         return list(self._column.names)
 
     def _of(self, batch: Any) -> Any:
-        """The column of a batch; of several, an array of structs."""
+        """The column of a batch; for several columns, an array of structs."""
         if self._column.kind != "row":
             return batch.column(0)
         return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
 
     def sample(self, part: int, count: int) -> Any:
-        """The first rows of a row group, each with its own text."""
+        """The first rows of a row group, without dictionary encoding."""
         rows = self._stream(part, 0, count)
         return rows.cast(rows.type.value_type) if pa.types.is_dictionary(rows.type) else rows
 
@@ -137,7 +137,7 @@ class OpenedParquet:
                 with pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet:
                     return use(parquet)
             except (OSError, pa.ArrowInvalid) as error:
-                # Of pyarrow about what it has read; errors of storage have a number, a class or words of their own.
+                # pyarrow's error about what it read; errors of storage have a number, a class or words of their own.
                 is_numbered = type(error) is not OSError or error.errno is not None
                 if isinstance(error, OSError) and (is_numbered or is_out_of_reach(error)):
                     raise
@@ -146,7 +146,7 @@ class OpenedParquet:
 
 
 class _SharedGroups:
-    """Row groups that several units are cut from, the latest used."""
+    """A cache of the row groups that several units are cut from, for the most recently used ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -169,7 +169,7 @@ _SHARED = _SharedGroups()
 
 
 def _require_fitting(group: Any, leaves: list[int], path: str, column: Column) -> None:
-    """Check that a row group does not become too large by what the footer says."""
+    """Checks by the footer that a row group does not become too large."""
     for leaf in leaves:
         chunk = group.column(leaf)
         limit = most_bytes(chunk.total_compressed_size, column)
@@ -182,7 +182,7 @@ def _has_dictionary(footer: Footer, group: int, leaves: list[int]) -> bool:
 
 
 def _leaves(footer: Footer, path: str, column: Column) -> list[int]:
-    """The numbers of the parquet columns that make up the one wanted; none in a file without rows."""
+    """The numbers of the parquet columns that make up the requested ones; none in a file without rows."""
     schema, metadata = footer.schema, footer.metadata
     for name in column.names:
         if name not in schema.names:

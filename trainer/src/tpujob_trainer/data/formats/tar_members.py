@@ -1,7 +1,7 @@
 """The regular members of a tar, read once from its beginning.
 
-Stricter than `tarfile`, which takes a tar that is cut behind a member or in a header for a whole one, fills holes of
-sparse members with as many zeros as a header says, and reads headers of any size.
+Stricter than `tarfile`, which accepts a tar that is cut off after a member or in a header, fills holes of sparse
+members with as many zeros as a header states, and reads headers of any size.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from typing import Protocol
 
 BLOCK = 512
 MOST_HEADER_BYTES = 64 << 10
-"""Of a long name, or of the extended header of one member."""
+"""The most for a long name, or for the extended header of one member."""
 _CHUNK = 1 << 20
 _SPARSE = "sparse members cannot be read; write the tar without --sparse"
 
 
 class Stream(Protocol):
-    """What members are read from."""
+    """The stream that members are read from."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """So many bytes; fewer at the end."""
+        """`size` bytes; fewer at the end."""
 
 
 class TarError(ValueError):
-    """It is no tar, is cut off, or has something that is refused."""
+    """A stream is not a tar, is cut off, or has something that is refused."""
 
 
 class UnsupportedTarError(TarError):
-    """It is a tar, with something that is never read: a sparse member, a header that is too large."""
+    """A tar has something that is not supported: a sparse member, or a header that is too large."""
 
 
 def read_members(stream: Stream, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None]]:
     """Name and content of each regular member; None for the content of those that are not wanted.
 
     Raises:
-        TarError: the rest of the stream is no tar, or it ends before its end-of-archive block.
+        TarError: the rest of the stream is not a tar, or it ends before its end-of-archive block.
     """
     long_name, size_there = "", None
     at = 0
@@ -64,7 +64,7 @@ def read_members(stream: Stream, is_wanted: Callable[[str], bool]) -> Iterator[t
             raise UnsupportedTarError(f"{header.name!r} is a sparse member: {_SPARSE}")
         else:
             name = long_name or header.name
-            # As tarfile: what it does not know has a body; links, folders and devices have none.
+            # As in tarfile: members of unknown types have a body; links, folders and devices have none.
             body = size if header.isreg() or header.type not in tarfile.SUPPORTED_TYPES else 0
             if header.isreg() and is_wanted(name):
                 yield name, _exactly(stream, body, at)

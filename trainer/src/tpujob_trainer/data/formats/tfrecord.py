@@ -2,9 +2,9 @@
 
     uint64 length, uint32 masked CRC-32C of the length, data, uint32 masked CRC-32C of the data
 
-An element is a byte: the rows of a range are the records that begin in it. Their first is found by its checksums, which
-hold by chance once in 2^64 places. Every checksum is compared. Grain's reader (0.2.18) compares none, opens local paths
-alone, and cannot start in the middle of a file.
+An element is a byte: the rows of a range are the records that begin in it. The first of them is found by its checksums,
+which match by chance once in 2^64 places. Every checksum is verified. Grain's reader (0.2.18) verifies none, opens only
+local paths, and cannot start in the middle of a file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOOTER = 4
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
 _SEARCH_BYTES = 16 << 10
-"""Places that are looked at together for the beginning of a record."""
+"""Places that are searched together for the beginning of a record."""
 
 
 class TFRecord:
@@ -41,13 +41,13 @@ class TFRecord:
     elements = "bytes"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
-        """One part: its bytes."""
+        """One part, whose elements are its bytes."""
         digest = content_digest(root, file, is_listed=True)
         size = np.array([file.size], dtype=np.int64)
         return FileScan(digest, size, size)
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedRecords:
-        """The file by its size and both of its ends."""
+        """The file, checked by its size and both of its ends."""
         require_content(root, file, digest)
         return OpenedRecords(root, file, column)
 
@@ -75,7 +75,7 @@ class OpenedRecords:
         return rows_of_values([value_of_record(record, self._column) for record in records], self._column)
 
     def _first_record(self, window: _Window, first: int, end: int) -> int | None:
-        """Where the first record begins that begins in a range; None if none does."""
+        """The offset of the first record that begins in a range; None: none does."""
         for begin in range(first, end, _SEARCH_BYTES):
             stop = min(begin + _SEARCH_BYTES, end)
             data = np.frombuffer(window.take(begin, min(stop + _HEADER - 1, self._file.size)), dtype=np.uint8)
@@ -141,7 +141,7 @@ class _Window:
 
 
 def masked_crc(data: bytes) -> int:
-    """TensorFlow's form of the checksum: CRC-32C, turned right by 15 bits and moved (tsl/lib/hash/crc32c.h)."""
+    """TensorFlow's masked checksum: CRC-32C, rotated right by 15 bits, plus a constant (tsl/lib/hash/crc32c.h)."""
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -157,7 +157,7 @@ _TABLE = _table()
 
 
 def _is_header(data: np.ndarray, places: int) -> np.ndarray:
-    """Bool [places]: whether eight bytes from here have the checksum that follows them."""
+    """Bool [places]: whether the eight bytes at each place have the checksum that follows them."""
     crc: np.ndarray = np.full(places, 0xFFFFFFFF, dtype=np.uint32)
     for byte in range(8):
         crc = _TABLE[(crc ^ data[byte : byte + places]) & 0xFF] ^ (crc >> 8)

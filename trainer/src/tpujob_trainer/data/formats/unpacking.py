@@ -1,8 +1,8 @@
-"""Compressed files unpacked with a limit, so that a small file cannot take a host's memory.
+"""Decompresses files up to a limit, so that a small file cannot use up a host's memory.
 
-Refused is what becomes larger than `maxUnpackedBytes`, or larger than 256 MiB and more than 200 times its file: text
-compresses 3 to 20 times. A single line or record may have a quarter of `maxUnpackedBytes`, also where nothing is
-compressed: a file with a hole takes no space on its disk.
+A file is refused that becomes larger than `maxUnpackedBytes`, or larger than 256 MiB and more than 200 times its size:
+text compresses 3 to 20 times. A single line or record may have a quarter of `maxUnpackedBytes`, even if nothing is
+compressed: a sparse file takes no space on its disk.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.errors import ConfigurationError
 
 FREE_BYTES = 256 * MEBIBYTE
-"""That any file may become."""
+"""The size that any file may reach within `maxUnpackedBytes`."""
 MOST_TIMES = 200
-"""That a larger one may grow."""
+"""How many times its compressed size a larger file may reach."""
 _CHUNK = MEBIBYTE
 
 
@@ -29,12 +29,12 @@ class UnpackedTooLargeError(ConfigurationError):
 
 
 def most_bytes(packed: int, column: Column) -> int:
-    """The bytes that so many compressed ones may become."""
+    """The most bytes that `packed` compressed bytes may become."""
     return min(column.max_unpacked_bytes, max(FREE_BYTES, MOST_TIMES * packed))
 
 
 def too_large(name: str, packed: int, limit: int, column: Column) -> UnpackedTooLargeError:
-    """The error about a file of so many bytes that becomes more than `limit`."""
+    """The error about a file of `packed` bytes that becomes larger than `limit`."""
     source = column.field.rpartition(".")[0]
     remedy = (
         f"divide the file, or raise {source}.maxUnpackedBytes"
@@ -47,7 +47,7 @@ def too_large(name: str, packed: int, limit: int, column: Column) -> UnpackedToo
 
 
 def require_row(name: str, at: int, length: int, column: Column) -> None:
-    """Returns if a line or record, at or behind a byte of a file, is not too long to be held.
+    """Checks that a line or record, at or after a byte of a file, is not too long to be held in memory.
 
     Raises:
         ConfigurationError: it is longer than a quarter of `maxUnpackedBytes`.
@@ -62,10 +62,10 @@ def require_row(name: str, at: int, length: int, column: Column) -> None:
 
 
 class LimitedStream(io.RawIOBase):
-    """What a compressed file unpacks to, read from its beginning.
+    """The decompressed content of a file, read from its beginning.
 
-    Reading raises UnpackedTooLargeError beyond the limit, and what the codec raises for a damaged file: OSError,
-    EOFError, zlib.error, ArrowException.
+    Reading raises UnpackedTooLargeError beyond the limit, and the codec's errors for a damaged file: OSError, EOFError,
+    zlib.error, ArrowException.
     """
 
     def __init__(self, packed: bytes, codec: str | None, name: str, column: Column) -> None:
@@ -89,7 +89,7 @@ class LimitedStream(io.RawIOBase):
             self._stream = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer at the end; all that is left if negative."""
+        """`size` bytes, fewer at the end; all that is left if it is negative."""
         pieces: list[bytes] = []
         left = self._limit + 1 if size < 0 else size
         while left > 0 and (piece := self._stream.read(min(left, _CHUNK))):
@@ -102,5 +102,5 @@ class LimitedStream(io.RawIOBase):
 
 
 def unpack(packed: bytes, codec: str, name: str, column: Column) -> bytes:
-    """All that a compressed file unpacks to; raises as `LimitedStream` does."""
+    """The whole decompressed content of a file; raises the errors of `LimitedStream`."""
     return LimitedStream(packed, codec, name, column).read()

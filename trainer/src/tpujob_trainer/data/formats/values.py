@@ -1,4 +1,4 @@
-"""Values of records as Arrow columns."""
+"""Converts values of records to Arrow columns."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.format import RawRows
 
 BROKEN: Final = object()
-"""Stands for a row that is not what its format promises."""
+"""Stands for a row that violates its format."""
 
 
 def rows_of_values(values: Sequence[Any], column: Column) -> RawRows:
-    """Rows of what records hold under the column's name.
+    """Rows from the values of a column in records.
 
     Args:
-        values: None where a record has nothing; BROKEN where it cannot be read. Texts are str or bytes; conversations
-            are lists, or JSON; tokens are lists of whole numbers; rows are objects.
+        values: None if a record has no value; BROKEN if it cannot be read. Texts are str or bytes; conversations are
+            lists, or JSON; tokens are lists of whole numbers; rows are objects.
         column: what they should be.
     """
     made = [_CONVERSIONS[column.kind](value) if value is not None else None for value in values]
@@ -32,7 +32,7 @@ def rows_of_values(values: Sequence[Any], column: Column) -> RawRows:
 
 
 def value_of_json(text: bytes, column: Column) -> Any:
-    """What an object in JSON holds under the column's name; text that is not UTF-8 as it is."""
+    """The value of the column in a JSON object; for a text column, `text` itself if it is not UTF-8."""
     try:
         record = json.loads(text)
     except UnicodeDecodeError:

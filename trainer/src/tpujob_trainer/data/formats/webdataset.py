@@ -1,7 +1,7 @@
-"""Webdataset tars: consecutive members of one name are a sample, their extensions its fields.
+"""Webdataset tars: consecutive members with the same name are a sample, and their extensions its fields.
 
-For rows, only text is decoded: txt, json and jsonl members. No pickle, no images: whole samples are given as bytes. A
-tar is read as a whole: its directory is spread over it, and samples are found only by reading from the beginning.
+For rows, only text is decoded: txt, json and jsonl members. No pickle, no images: whole samples are returned as bytes.
+A tar is read as a whole: its headers are spread over it, and samples are found only by reading from the beginning.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _DECODED = ("txt", "text", "json", "jsonl")
 
 @dataclass(frozen=True)
 class Sample:
-    """The members of one name, as they are in the tar."""
+    """The members with the same name, as they are in the tar."""
 
     key: str
-    """Their name: up to the first dot of its last part."""
+    """Their name, up to the first dot of the last part of the path."""
     fields: Mapping[str, bytes]
-    """Content by extension in small letters: `jpg`, `json`, `seg.png`."""
+    """Content by extension in lowercase: `jpg`, `json`, `seg.png`."""
 
 
 class WebDataset:
@@ -48,12 +48,12 @@ class WebDataset:
     elements = "files"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
-        """One part of one element."""
+        """One part of one element, the file."""
         digest = content_digest(root, file, is_listed=True)
         return FileScan(digest, np.array([min(file.size, 1)], dtype=np.int64), np.array([file.size], dtype=np.int64))
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedTar:
-        """The file by its size and both of its ends."""
+        """The file, checked by its size and both of its ends."""
         require_content(root, file, digest)
         return OpenedTar(root, file, column)
 
@@ -88,7 +88,7 @@ class OpenedTar:
 
 
 def _codec(data: bytes) -> str | None:
-    """How a tar is compressed, by its first bytes: names are not to be trusted."""
+    """The compression of a tar, by its first bytes, because names are not reliable; None: there is none."""
     return next((codec for magic, codec in _MAGIC.items() if data.startswith(magic)), None)
 
 
@@ -100,7 +100,7 @@ def _samples(stream: LimitedStream, is_wanted: Callable[[str], bool]) -> Iterato
 
 
 def _split(name: str) -> tuple[str, str]:
-    """What a sample is called, and the field: a name up to the first dot of its last part, and the rest."""
+    """The key of a sample, and the field: the name up to the first dot of its last part, and the rest."""
     folder, slash, last = name.rpartition("/")
     stem, _, field = last.partition(".")
     return f"{folder}{slash}{stem}", field.lower()

@@ -1,4 +1,4 @@
-"""What a data set is, before anything is trained on it: its size, what is wrong with it, and the first global batch."""
+"""Inspects a data set before training: its size, its problems, and the first global batch."""
 
 from tpujob_trainer.data.inspection.facts import REACH_SECONDS, inspect, is_slow_to_read
 from tpujob_trainer.data.inspection.sample import sample_rows, size_of

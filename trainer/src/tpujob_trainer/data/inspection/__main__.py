@@ -1,8 +1,8 @@
-"""The program: one JSON object about a data set.
+"""Prints one JSON object about a data set.
 
     python -m tpujob_trainer.data.inspection '{"data": {"path": "a.parquet"}, "batchSize": 8, "sequenceLength": 512}'
 
-`tpujob data inspect` starts it and makes text of its answer. Needs no devices.
+`tpujob data inspect` runs it and formats its output as text. Needs no devices.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tpujob_trainer.parsing.from_mapping import parse
 
 
 def main() -> int:
-    """Answers the request in the first argument; the exit code."""
+    """Answers the request in the first argument; returns the exit code."""
     log_to_stderr(logging.ERROR)
     asked = json.loads(sys.argv[1])
-    # A person waits at a terminal: what cannot be reached is reported soon.
+    # A user waits at a terminal: storage that cannot be reached is reported soon.
     RETRYING.limit_seconds = REACH_SECONDS
     return answer(lambda: redacted_values(_inspected(asked)))
 

@@ -1,4 +1,4 @@
-"""What a data set is, before anything is trained on it: its size, what is wrong with it, and the first global batch."""
+"""Inspects a data set before training: its size, its problems, and the first global batch."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
 REACH_SECONDS = 15.0
-"""How long a storage that does not answer is tried."""
+"""How long storage that does not answer is retried."""
 MOST_UNITS = 4096
-"""Units that the first batch is read from at most; a unit takes milliseconds, and a person waits at a terminal."""
+"""The most units that the first batch is read from; a unit takes milliseconds, and a user waits at a terminal."""
 WELL_SIZED_PART_BYTES = 8 << 20
-"""A row group up to this is read twice in no time."""
+"""Reading a row group up to this size twice takes almost no time."""
 LARGE_PART_BYTES = 64 << 20
-"""A row group above this is not kept by who reads a part of it."""
+"""A row group above this size is not cached when a part of it is read."""
 
 
 def inspect(
@@ -46,7 +46,7 @@ def inspect(
     """The facts about a data set, as JSON values.
 
     Raises:
-        TrainerError: as training would end for it.
+        TrainerError: the error with which training would end.
     """
     tokenizer = load_tokenizer(config)
     told = _Warnings()
@@ -93,10 +93,10 @@ def is_slow_to_read(tokens: int, units: int, tokens_of_batch: int) -> bool:
 
 
 def shares(manifest: Manifest, plan: LanePlan, processes: int) -> Iterator[dict[str, Any]]:
-    """What each of so many processes fills of a batch and reads first, where rows lie over them one after the other.
+    """The rows, the lanes and the first rows read of each process, if each holds consecutive rows of a batch.
 
     Raises:
-        ConfigurationError: the rows of a batch do not divide over them.
+        ConfigurationError: the rows of a batch cannot be divided evenly over them.
     """
     if plan.batch_size % processes:
         raise ConfigurationError(f"--processes: {processes} do not divide the {plan.batch_size} rows of a batch")
@@ -126,8 +126,8 @@ def first_batch(manifest: Manifest, tokenizer: Tokenizer, plan: LanePlan, sequen
 
 
 def _row(batch: LocalBatch, row: int, tokenizer: Tokenizer) -> dict[str, Any]:
-    """One row as the model gets it; the mask says of each position whether the token after it is learned."""
-    # The last target is no input of this row.
+    """One row as the model gets it; the mask states for each position whether the token after it is learned."""
+    # The last target is not an input of this row.
     learned = np.concatenate([[False], batch.loss_mask[row, :-1]])
     spans = spans_of(tokenizer, batch.inputs[row], learned)
     return {
@@ -140,7 +140,7 @@ def _row(batch: LocalBatch, row: int, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterator[str]:
-    """What will make training slow or wasteful, a line each."""
+    """Warnings about what will make training slow or wasteful, one line each."""
     part_bytes = _part_bytes(manifest)
     parquet = all(source.format == "parquet" for source in manifest.sources)
     if parquet and len(part_bytes) < manifest.num_units and part_bytes.max() > WELL_SIZED_PART_BYTES:
@@ -172,7 +172,7 @@ def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterat
 
 
 class _Warnings(logging.Handler):
-    """What the data's own code warns of, while in its `with`."""
+    """Collects the warnings that the data code logs inside its `with` block."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

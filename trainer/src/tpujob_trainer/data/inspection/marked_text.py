@@ -10,15 +10,15 @@ import numpy as np
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 
 SPAN_CHARACTERS = 240
-"""Of a span that are shown: both ends of a longer one."""
+"""Characters of a span that are shown: both ends of a longer one."""
 MOST_SPANS = 12
-"""Of a row; a conversation has one or two for each turn."""
+"""Spans of a row that are shown; a conversation has one or two for each turn."""
 MOST_SPAN_TOKENS = 4096
-"""Of a span that are decoded; a longer one is cut before."""
+"""Tokens of a span that are decoded: both ends of a longer one."""
 
 
 def spans_of(tokenizer: Tokenizer, ids: np.ndarray, learned: np.ndarray) -> list[dict[str, Any]]:
-    """The beginning of a row as `{"text", "tokens", "learned"}`, one for each run of tokens that are alike.
+    """The beginning of a row as `{"text", "tokens", "learned"}`, one for each run of learned or other tokens.
 
     Args:
         tokenizer: made the ids.
@@ -34,7 +34,7 @@ def spans_of(tokenizer: Tokenizer, ids: np.ndarray, learned: np.ndarray) -> list
 
 
 def shortened(text: str, characters: int = SPAN_CHARACTERS) -> str:
-    """A text of at most so many characters, with both ends of a longer one."""
+    """A text of at most `characters` characters: both ends of a longer one."""
     if len(text) <= characters:
         return text
     half = (characters - 3) // 2
@@ -45,7 +45,7 @@ def _text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     if len(ids) > MOST_SPAN_TOKENS:
         half = MOST_SPAN_TOKENS // 2
         return _text(tokenizer, ids[:half]) + " … " + _text(tokenizer, ids[-half:])
-    # Bytes have no way to write the tokens around a document.
+    # The byte tokenizer writes no text for the tokens around a document.
     names = {
         number: name for number, name in ((tokenizer.bos, "<bos>"), (tokenizer.eos, "<eos>")) if number is not None
     }

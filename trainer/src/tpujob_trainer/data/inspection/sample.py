@@ -1,4 +1,4 @@
-"""Rows of a data set, tokenised before anything is trained on it, and how many tokens all rows have by them."""
+"""Tokenises some rows of a data set before training, and estimates from them the tokens of all rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tpujob_trainer.data.text.documents import Encoded, documents_of, kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 
 SAMPLED_UNITS = 8
-"""Of each source, at least."""
+"""Units that are sampled of each source, at least."""
 SAMPLED_ROWS = 256
-"""Of each unit that is not small: what is counted exactly would have to be tokenised whole."""
+"""Rows that are sampled of each unit that is not small: an exact count would need all of them tokenised."""
 SMALL_UNIT_BYTES = 1 << 18
-"""A unit up to this is tokenised whole."""
+"""A unit up to this size is tokenised whole."""
 ENOUGH_ROWS = SAMPLED_UNITS * SAMPLED_ROWS
-"""Rows of a source that tell how long its rows are; lengths of rows differ by powers of ten."""
+"""Rows of a source that are enough to estimate their length; lengths of rows differ by powers of ten."""
 ENOUGH_BYTES = 16 << 20
-"""Decoded text of a source that is tokenised at most; smaller data sets are counted whole."""
+"""Decoded bytes of a source's sampled units that are enough, even with fewer rows."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class UnitSample:
     bytes: int
     """Of the unit, as the manifest has them."""
     unit_rows: int
-    """In the unit; those that cannot be used included."""
+    """Rows in the unit, including those that cannot be used."""
     rows: int
-    """That were tokenised, those that cannot be used included."""
+    """Rows that were tokenised, including those that cannot be used."""
     tokens: int
 
     @property
@@ -50,7 +50,7 @@ class UnitSample:
 
     @property
     def unit_tokens(self) -> float:
-        """Of the whole unit, if its other rows are as long."""
+        """Tokens of the whole unit, if its other rows are as long."""
         return self.tokens * self.unit_rows / self.rows if self.rows else 0.0
 
 
@@ -64,12 +64,12 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """That were tokenised, those that cannot be used included."""
+        """Rows that were tokenised, including those that cannot be used."""
         return sum(unit.rows for unit in self.units)
 
     @property
     def tokens(self) -> int:
-        """Of these rows."""
+        """Tokens of these rows."""
         return sum(unit.tokens for unit in self.units)
 
 
@@ -78,15 +78,15 @@ class Size:
     """Rows and tokens of a whole data set, as far as they are known."""
 
     rows: int | None
-    """None where a format cannot tell without reading, and not everything was read."""
+    """None: a format does not know it without reading, and not everything was read."""
     tokens: int | None
-    """None where nothing tells."""
+    """None: there is nothing to estimate it from."""
     is_exact: bool
     """Whether every row was read."""
 
 
 def sample_rows(manifest: Manifest, tokenizer: Tokenizer, *, seed: int, examples: int) -> Sample:
-    """Rows from some units of all sources, in the order that training would have."""
+    """Rows from some units of all sources, in the order of training."""
     reader = UnitReader(manifest)
     sampled: list[UnitSample] = []
     skipped: dict[str, int] = {}
@@ -128,9 +128,9 @@ def _example(encoded: Encoded, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def size_of(manifest: Manifest, sample: Sample) -> Size:
-    """Rows and tokens of all: counted where every row was read, else each source scaled by what was read of it.
+    """Rows and tokens of all data: counted if every row was read, else extrapolated for each source from its sample.
 
-    Rows scale by rows; where a format does not count them, by the bytes of whole units, which have the same share of
+    Tokens scale with rows; if a format does not count them, with the bytes of whole units, which have the same share of
     images and headers as the rest.
     """
     if len(sample.units) == manifest.num_units and all(unit.is_whole for unit in sample.units):
@@ -147,7 +147,7 @@ def size_of(manifest: Manifest, sample: Sample) -> Size:
 
 
 def _some_units(manifest: Manifest, seed: int, *, sampled: Sequence[UnitSample]) -> Iterator[int]:
-    """Units of each source in the order of training, until they tell enough; `sampled` grows meanwhile."""
+    """Units of each source in the order of training, until there are enough; the caller appends to `sampled`."""
     for source, units in enumerate(manifest.source_units):
         order = Permutation(len(units), "units", seed, 0, source)
         before = len(sampled)

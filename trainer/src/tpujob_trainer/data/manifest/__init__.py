@@ -1,1 +1,1 @@
-"""What there is to read, divided into units, and in which order they are read."""
+"""The data to read, divided into units, and the order in which they are read."""

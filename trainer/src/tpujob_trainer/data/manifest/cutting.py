@@ -17,8 +17,8 @@ def cut_units(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Units (file, part, first element, elements, bytes) of these parts of files, in their order.
 
-    No unit is larger than `unit_bytes`, but for a single element, and there are at least `minimum`, but for data that
-    has fewer elements. Empty parts have none.
+    No unit is larger than `unit_bytes`, and there are at least `minimum` units, as far as `least` elements in each unit
+    allow it. Empty parts have none.
 
     Args:
         file: [parts] number of the file that holds it.
@@ -50,7 +50,7 @@ def cut_units(
 
 
 def _longest_unit(count: np.ndarray, parts: np.ndarray, minimum: int) -> int:
-    """The largest number of elements that, as a limit for a unit, gives the minimum of units; 1 if nothing does."""
+    """The largest limit for the elements of a unit that gives at least `minimum` units; 1: none does."""
     low, high = 1, int(count.max())
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Files of a folder that are not read: which, and why. A folder of texts takes what is text, whatever its name."""
+"""Files of a folder that are not read, and why. A folder of texts takes every file with text, whatever its name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DESCRIPTIONS = ("README", "LICENSE", "dataset_info", "SHA256SUMS")
 
 
 def texts_among(root: DataRoot, files: Sequence[DataFile]) -> tuple[list[DataFile], list[tuple[str, str]]]:
-    """The files that are text by their content, and the path of each other one with what it is instead.
+    """The files whose content is text; for each other file, its path and what it is instead.
 
     Args:
         root: of the files.
-        files: whose names are not those of a format.
+        files: whose names fit no format.
 
     Raises:
-        NotFoundError: one may not be read.
+        NotFoundError: a file is gone, or may not be read.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         reasons = list(pool.map(lambda file: _reason(root, file), files))
@@ -45,7 +45,7 @@ def describes(path: str) -> bool:
 
 
 def tell(what: str, count: int, left: Sequence[tuple[str, str]]) -> None:
-    """Warns of the files that are left out, naming the first of them.
+    """Logs a warning about the files that are left out, with the names of the first ones.
 
     Args:
         what: the path or data set, as it was written.

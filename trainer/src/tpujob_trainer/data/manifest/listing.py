@@ -1,4 +1,4 @@
-"""The files of a source: which of those that are there belong to it, and of what kind they are."""
+"""Lists the files of a source: which of those at its address belong to it, and their format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMIT = re.compile("@[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Listing:
-    """Files of one kind below one root, sorted by path."""
+    """Files of one format below one root, sorted by path."""
 
     root: DataRoot
     format: Format
@@ -31,11 +31,11 @@ class Listing:
 
 
 def list_source(config: SourceConfig, field: str) -> Listing:
-    """The files that a source means now.
+    """The files that a source currently refers to.
 
     Args:
         config: the source.
-        field: where it stands in the configuration, for messages.
+        field: its place in the configuration, for messages.
 
     Raises:
         NotFoundError: nothing is there, nothing there can be read as data, or it may not be read.
@@ -65,7 +65,7 @@ def is_pinned(root: str) -> bool:
 
 
 def root_now(config: SourceConfig, field: str, begun_with: str) -> str:
-    """Where the files of a run that is continued are now: data may move, a commit stays what it is."""
+    """The URL of the current root of a continued run's files: data may move, but a commit does not change."""
     if is_pinned(begun_with):
         return begun_with
     if config.dataset is not None:
@@ -96,11 +96,11 @@ def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], 
 
 
 def _listing(root: DataRoot, known: Format, files: list[DataFile], fitting: list[DataFile], what: str) -> Listing:
-    """The files of a format; of texts also those that are text by their content. What is left out is logged."""
+    """The files of a format; for texts, also those whose content is text. Logs the files that are left out."""
     named = {file.path for file in fitting}
     others = [file for file in files if file.path not in named]
     if known.name == "text":
-        # A file of another format is data of its own, even where its content is text.
+        # A file of another format is data of its own, even if its content is text.
         of_others = {file.path for file in others if any(is_of(each, file.path) for each in FORMATS)}
         taken, left = texts_among(root, [file for file in others if file.path not in of_others])
         left = [*left, *((path, "not text") for path in sorted(of_others))]

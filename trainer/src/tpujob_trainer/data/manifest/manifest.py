@@ -1,7 +1,8 @@
 """The data set as a run knows it: sources, their files, and units cut out of the files' parts.
 
-Made once by process 0 from a few reads of each file, kept beside the checkpoint as one parquet table, read by everybody
-else. A unit is a range of elements of one part (formats/format.py), small enough to be held and shuffled in memory.
+Made once by process 0 from a few reads of each file, kept beside the checkpoint as one parquet table, and read by all
+other processes. A unit is a range of elements of one part (formats/format.py), small enough to be held and shuffled in
+memory.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ class Source:
     format: str
     """The name of their format."""
     column: Column
-    """What is read of them."""
+    """What is read from them."""
     query: str = field(default="", repr=False)
-    """Of the address, as the configuration has it now; it is not written into the manifest."""
+    """Of the address, from the current configuration; it is not written into the manifest."""
     rules_then: Mapping[str, str] | None = None
     """`Column.rules` of the run that wrote the manifest, until they are compared; None: those of the column."""
 
     @property
     def rules(self) -> Mapping[str, str]:
-        """What else the rows and their tokens depend on."""
+        """Further settings that the rows and their tokens depend on."""
         return self.column.rules if self.rules_then is None else self.rules_then
 
 
@@ -60,9 +61,9 @@ class Manifest:
     sizes: np.ndarray
     """int64 [files], bytes."""
     digests: tuple[str, ...]
-    """Of each file, as its format makes it."""
+    """The digest of each file, as its format computes it."""
     versions: tuple[str, ...]
-    """What the storage calls the version of each file; empty if it does not say."""
+    """The version of each file in its storage; empty: the storage states none."""
     unit_file: np.ndarray
     """int32 [units], ascending."""
     unit_part: np.ndarray
@@ -72,11 +73,11 @@ class Manifest:
     unit_count: np.ndarray
     """int64 [units], elements: rows, bytes or files."""
     unit_bytes: np.ndarray
-    """int64 [units], decoded bytes of the column, as the files tell them."""
+    """int64 [units], decoded bytes of the column, as the scan of the file gives them."""
 
     @property
     def num_units(self) -> int:
-        """Units of all sources."""
+        """The number of units of all sources."""
         return len(self.unit_file)
 
     @functools.cached_property
@@ -88,7 +89,7 @@ class Manifest:
 
     @functools.cached_property
     def num_rows(self) -> int | None:
-        """Rows of all sources; None where a format cannot tell without reading."""
+        """The number of rows of all sources; None: a format does not know it without reading."""
         if any(format_named(source.format).elements != "rows" for source in self.sources):
             return None
         return int(self.unit_count.sum())
@@ -122,7 +123,7 @@ class Manifest:
         )
 
     def name_row(self, unit: int, place: int) -> str:
-        """What the row at a place of a unit is called in messages."""
+        """The name of the row at a place of a unit, for messages."""
         of = self.unit(unit)
         elements = format_named(self.sources[self.file_source[self.unit_file[unit]]].format).elements
         if elements == "rows":

@@ -1,11 +1,11 @@
 """Which lane reads which unit, and fills which rows of the global batch: arithmetic only.
 
-In a mixture there is a lane for each source where there is one otherwise: the rows that one lane would fill are shared
-by one lane of each source. Which row is whose is a function of the seed and the row's number in the whole run, so that
-any few hundred rows one after the other hold the sources by their weights.
+In a mixture, each lane becomes one lane per source, and these share the rows that the one lane would fill. The source
+of a row is a function of the seed and the row's number in the whole run, so that any few hundred consecutive rows hold
+the sources by their weights.
 
-The plan depends on the data set, the batch size and the seed, never on the number of processes. So the k-th global
-batch is the same however the rows are spread over hosts.
+The plan depends on the data set, the batch size and the seed, never on the number of processes. Therefore, the k-th
+global batch is the same however the rows are distributed over hosts.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class LanePlan:
     """Of each source."""
     seed: int
     epochs: int | None = None
-    """Passes over the data; None: without end."""
+    """Passes over the data; None: no limit."""
     source_units: tuple[range, ...] = ()
-    """The units of each source; empty: there is one, and all are its."""
+    """The units of each source; empty: there is one source, which has all units."""
     weights: tuple[float, ...] = (1.0,)
     """The share of rows of each source; they add up to 1."""
     blocks_attention: bool = True
     """Whether documents that share a row are kept apart."""
     max_skipped_fraction: float = 1.0
-    """The largest part of the rows read that may be of no use."""
+    """The largest fraction of the rows read that may be unusable."""
     retry_seconds: float = 0.0
-    """How long a file that cannot be read, or is another one, is tried again."""
+    """How long reads of an unreadable or changed file are retried."""
 
     def __post_init__(self) -> None:
         if not self.source_units:
@@ -69,7 +69,7 @@ class LanePlan:
 
     @property
     def num_sources(self) -> int:
-        """Sources that rows come from."""
+        """The number of sources that rows come from."""
         return len(self.source_units)
 
     @property
@@ -97,8 +97,8 @@ class LanePlan:
     def sources_of_rows(self, batch: int) -> np.ndarray:
         """The source of each row of the `batch`-th global batch, int64 [batch_size].
 
-        The multiples of the golden ratio, modulo 1, are spread more evenly than chance would have it, in every stretch:
-        each source gets its share of each batch but for one row or two.
+        The multiples of the golden ratio, modulo 1, are spread more evenly than random numbers, in every stretch: each
+        source gets its share of each batch up to one or two rows.
         """
         if self.num_sources == 1:
             return np.zeros(self.batch_size, dtype=np.int64)
@@ -113,11 +113,11 @@ class LanePlan:
 def plan_lanes(
     manifest: Manifest, config: DataConfig, *, batch_size: int, seed: int, begun_with: int | None = None
 ) -> LanePlan:
-    """The plan for a run: as many lanes as the configuration says, else as many as units, memory and divisors allow.
+    """The plan for a run: as many lanes as configured, else as many as units, memory and divisors allow.
 
     Args:
         manifest: the data.
-        config: may say how many lanes, or how much memory they may take.
+        config: may state the number of lanes, or how much memory they may take.
         batch_size: rows of the global batch.
         seed: of the order.
         begun_with: lanes of the run that is continued (`lanes` of `describe_data`); None for a new run.

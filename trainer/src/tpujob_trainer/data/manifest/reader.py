@@ -1,4 +1,4 @@
-"""The rows of one unit, read from its part of its file and nothing else."""
+"""Reads the rows of one unit, from its part of its file only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class UnitReader:
     def __init__(
         self, manifest: Manifest, roots: Sequence[DataRoot] | None = None, *, limit_seconds: float | None = None
     ) -> None:
-        """Read the files of a manifest.
+        """Reads the files of a manifest.
 
         Args:
             manifest: the data.
             roots: those of its sources; opened if None.
-            limit_seconds: how long a failed read of remote storage is repeated; None: as all of this process are.
+            limit_seconds: how long a failed read of remote storage is retried; None: the limit of this process.
         """
         self._manifest = manifest
         self._roots = (
@@ -52,7 +52,7 @@ class UnitReader:
             return self._opened(file, root).read(unit.part, unit.first, unit.count)
 
     def samples(self, number: int) -> list[Sample]:
-        """The samples of a unit that is a webdataset tar, as bytes; errors as of `read`."""
+        """The samples of a unit that is a webdataset tar, as bytes; raises the errors of `read`."""
         unit = self._manifest.unit(number)
         file = int(self._manifest.unit_file[number])
         root = self._roots[self._manifest.file_source[file]]
@@ -67,12 +67,12 @@ class UnitReader:
         return self._roots[self._manifest.file_source[file]].locate(self._manifest.paths[file])
 
     def forget(self, number: int) -> None:
-        """Open the file of a unit again, and check it, before the next read."""
+        """Makes the next read open and check the file of a unit again."""
         with self._lock:
             self._files.pop(int(self._manifest.unit_file[number]), None)
 
     def _opened(self, file: int, root: DataRoot) -> OpenedFile:
-        """The file, checked by each process: one that changed under a run is noticed before it is used."""
+        """The open file; each process checks it, to notice before use that it changed during a run."""
         with self._lock:
             if file in self._files:
                 self._files.move_to_end(file)

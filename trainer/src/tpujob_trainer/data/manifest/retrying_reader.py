@@ -1,7 +1,7 @@
-"""Units read in the middle of a run, where a file that is away may come back: tried again for a while.
+"""Reads units during a run, and retries for a while, because a missing file may come back.
 
-Before the first step a file that is gone or changed is the user's to mend, and refused at once. Hours later it is more
-often a mount that hangs or a copy under way: what was trained would be lost for nothing.
+Before the first step, a file that is gone or changed is the user's to fix, and is refused at once. Hours later, the
+cause is more often a mount that hangs or a copy in progress: to end the run would lose training for nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RetryingReader:
     """Reads units; may be used by several threads."""
 
     def __init__(self, reader: UnitReader, limit_seconds: float, retrying: Retrying | None = None) -> None:
-        """Read by a reader, and again for so many seconds."""
+        """Reads with `reader`, and retries for `limit_seconds`."""
         self._reader = reader
         self._retrying = retrying or Retrying(limit_seconds=limit_seconds, cause_of=_cause_of, given_up=_given_up)
 
@@ -33,19 +33,19 @@ class RetryingReader:
         """The rows of a unit, in the order of the file.
 
         Raises:
-            NotFoundError: the file was gone, cut, another one or unreadable for too long.
+            NotFoundError: the file was gone, cut off, changed or unreadable for too long.
             TrainerError: its storage did not answer for too long; another attempt may succeed.
         """
         return self._again(number, self._reader.read)
 
     def samples(self, number: int) -> list[Sample]:
-        """The samples of a unit that is a webdataset tar, in the order of the file; errors as of `read`."""
+        """The samples of a unit that is a webdataset tar, in the order of the file; raises the errors of `read`."""
         return self._again(number, self._reader.samples)
 
     def _again[T](self, number: int, read: Callable[[int], T]) -> T:
         try:
             return self._retrying(self._reader.path_of(number), lambda: self._once(number, read))
-        except StorageFailedError as error:  # tried again by each request, for as long
+        except StorageFailedError as error:  # each request has already been retried for as long
             raise TrainerError(f"{error} ({_LATER})") from error
 
     def _once[T](self, number: int, read: Callable[[int], T]) -> T:

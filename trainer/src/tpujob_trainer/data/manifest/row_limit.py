@@ -1,7 +1,7 @@
-"""The first rows of a source: `maxRows`, applied before anything is divided.
+"""Limits a source to its first rows (`maxRows`), before its files are cut into units.
 
-Files count in the order of their names, and rows in the order of their file. Where a file does not say how many rows it
-has (lines, TFRecords) it is read from its beginning until they are counted.
+Files are taken in the order of their names, and rows in the order of their file. A file that does not state its number
+of rows (lines, TFRecords) is read from its beginning until they are counted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tpujob_trainer.errors import ConfigurationError
 def limited(
     listing: Listing, scans: Sequence[FileScan], column: Column, *, unit_bytes: int
 ) -> tuple[Listing, list[FileScan]]:
-    """The files and parts that hold the first rows, the last part cut behind the last row; all without a limit.
+    """The files and parts that hold the first rows, the last part cut after the last row; all if there is no limit.
 
     Raises:
-        ConfigurationError: a file among them can only be read whole.
+        ConfigurationError: one of the files can only be read whole.
     """
     if column.max_rows is None:
         return listing, list(scans)
@@ -42,14 +42,14 @@ def limited(
 
 
 def up_to(listing: Listing, last: str) -> Listing:
-    """The files up to one of them; a file with a later name is none of the first."""
+    """The files up to and including `last`; files with later names are beyond the limit."""
     return dataclasses.replace(listing, files=[file for file in listing.files if file.path <= last])
 
 
 def _elements(
     listing: Listing, at: int, scan: FileScan, part: int, count: int, rows: int, column: Column, unit_bytes: int
 ) -> tuple[int, int]:
-    """How many elements of a part hold its first rows, and how many rows that are."""
+    """The number of elements of a part that hold its first rows, and the number of these rows."""
     if listing.format.elements == "rows":
         return min(count, rows), min(count, rows)
     file = listing.files[at]
@@ -64,7 +64,7 @@ def _elements(
 
 
 def _counted(rows_of: Callable[[int, int], int], count: int, wanted: int, piece: int) -> tuple[int, int]:
-    """The fewest elements that hold so many rows, or all; `rows_of(first, elements)` are the rows that begin there."""
+    """The fewest elements with `wanted` rows, or all, and their rows; `rows_of(first, elements)` counts its rows."""
     first, rows = 0, 0
     while first < count:
         size = min(piece, count - first)

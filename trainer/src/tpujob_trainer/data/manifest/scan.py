@@ -26,13 +26,13 @@ UNITS_PER_LANE = 8
 epoch as the others; with eight for each, an eighth longer."""
 
 _LEAST_BYTES = 1024
-"""Of a unit that is a range of bytes, so that most of them hold a row."""
+"""Least size of a unit that is a range of bytes, so that most of them hold a row."""
 _THREADS = 32
 _TELL_SECONDS = 10
 
 
 def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manifest:
-    """The manifest of what the configuration means now, cut into enough units for the lanes of a global batch.
+    """The manifest of the data that the configuration refers to now, cut into enough units for the lanes of a batch.
 
     Args:
         config: where the data is, and how large a unit may be.
@@ -40,7 +40,7 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
 
     Raises:
         NotFoundError: no such file, or no permission.
-        ConfigurationError: a file is not what it should be or lacks the column, or there are no rows at all.
+        ConfigurationError: a file is not of its format or lacks the column, or there are no rows at all.
     """
     minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
     listings = [list_source(source, field) for field, source in config.sources()]
@@ -80,7 +80,7 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
 
 
 def _scan(listing: Listing, column: Column) -> list[FileScan]:
-    """The scans of all files, with a line in the log now and then."""
+    """The scans of all files; logs the progress."""
     logger.info("Scanning %d %s files: root=%s", len(listing.files), listing.format.name, listing.root.url)
     scans: list[FileScan] = []
     told = time.monotonic()
@@ -94,7 +94,7 @@ def _scan(listing: Listing, column: Column) -> list[FileScan]:
 
 
 def _versions(listing: Listing) -> list[str]:
-    """The version of each file, by which readers notice that it was replaced; of files on a disk with samples."""
+    """The version of each file, by which readers detect a replaced file; for files on a disk, with samples."""
     if not is_on_disk(listing.root.filesystem):
         return [file.version for file in listing.files]
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "sample") as pool:

@@ -1,4 +1,4 @@
-"""The manifest as one parquet file beside the checkpoint: a line for each unit, readable by anything."""
+"""The manifest as one parquet file beside the checkpoint: a row for each unit, readable by any parquet reader."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tpujob_trainer.storage.unusable import used
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "_data.parquet"
-"""The underscore keeps it out of the data, should the checkpoint directory lie below the data's folder."""
+"""The underscore keeps it out of the data if the checkpoint directory is below the data's folder."""
 _VERSION = "2"
 
 
 def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Manifest:
-    """The manifest of a run: made by its first attempt, found unchanged by later ones. For one process only.
+    """The manifest of a run: the first attempt makes it, later ones check that it still holds. For one process only.
 
     Args:
         directory: path or URL.
@@ -50,22 +50,23 @@ def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Man
 
 
 def write_manifest(manifest: Manifest, directory: str) -> None:
-    """Write the manifest into a directory (path or URL); readers see all of it or nothing. For one process only."""
+    """Writes the manifest into a directory (path or URL); readers see all of it or nothing. For one process only."""
     sink = pa.BufferOutputStream()
     pq.write_table(_to_table(manifest), sink, compression="zstd", write_page_checksum=True)
     open_bucket(directory).write(FILE_NAME, sink.getvalue().to_pybytes())
 
 
 def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | None = None) -> Manifest | None:
-    """The manifest that a run wrote into a directory, for the data where it is now; None if there is none.
+    """The manifest that a run wrote into a directory, with the current roots of the data; None: there is none.
 
     Args:
         directory: path or URL.
         config: of the data.
-        roots: where the data is now, for a process that got it; else its storage is asked.
+        roots: the current roots of the data, for a process that received them; None: storage is asked.
 
     Raises:
-        ConfigurationError: the run trained on other columns or sources, or was begun by another version of the trainer.
+        ConfigurationError: the run trained on other columns or sources, or was started by another version of the
+            trainer; or the manifest is damaged.
     """
     with used(directory):
         stored = open_bucket(directory).look(FILE_NAME)
@@ -75,7 +76,7 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
 
 
 def read_unit_rows(directory: str) -> np.ndarray | None:
-    """The rows of each unit, int64 [units]; None where a format does not count them, or there is no list of data."""
+    """The rows of each unit, int64 [units]; None: a format does not count them, or there is no manifest."""
     with used(directory):
         stored = open_bucket(directory).look(FILE_NAME)
     if stored is None:
@@ -102,7 +103,7 @@ def _parsed(content: bytes, directory: str) -> Manifest:
 
 
 def _to_table(manifest: Manifest) -> pa.Table:
-    """Units, and for a file that has none a line with part -1, so that it is not forgotten."""
+    """A row for each unit, and for each file without units a row with part -1, so that the file is kept."""
     without = np.setdiff1d(np.arange(len(manifest.paths)), manifest.unit_file).astype(np.int32)
     nothing = np.zeros(len(without), dtype=np.int64)
     file = pa.array(np.concatenate([manifest.unit_file, without]))

@@ -1,4 +1,4 @@
-"""Whether the configuration still means the files and the columns of a manifest."""
+"""Checks that the configuration still refers to the files and the columns of a manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THREADS = 32
 
 
 def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
-    """Check that the configuration still means the files of the manifest: same paths, sizes and versions, else digests.
+    """Checks that the configuration still refers to the manifest's files: same paths, sizes and versions, else digests.
 
     Raises:
         DataChangedError: naming a file that is gone, new or different.
@@ -50,10 +50,10 @@ def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
 
 
 def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str] | None = None) -> Manifest:
-    """The manifest for the files where they are now: at `roots`, or where storage says if None.
+    """The manifest with the current roots of the files: `roots`, or those that storage reports if None.
 
     Raises:
-        ConfigurationError: the run started with other columns or another number of sources.
+        ConfigurationError: the run started with other columns, other rules of a column, or another number of sources.
     """
     wanted = config.sources()
     if len(wanted) != len(manifest.sources):

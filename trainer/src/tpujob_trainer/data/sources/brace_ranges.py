@@ -1,4 +1,4 @@
-"""Names with braces, as people write the shards of a data set: `train-{000000..000999}.tar`, `{en,de}/*.parquet`.
+"""Expands names with braces for the shards of a data set: `train-{000000..000999}.tar`, `{en,de}/*.parquet`.
 
 As in bash and webdataset, without nesting: numbers with their leading zeros, no letters; several braces multiply.
 """
@@ -15,24 +15,24 @@ from typing import Any
 from tpujob_trainer.data.sources.remote import request
 
 type Info = dict[str, Any]
-"""Of one file, as fsspec lists it."""
+"""The entry of one file in a listing of fsspec."""
 
 MOST_NAMES = 1_000_000
 _BRACES = re.compile(r"\{(?:([0-9]{1,18})\.\.([0-9]{1,18})|([^{},/]*(?:,[^{},/]*)+))\}")
 
 
 def has_range(location: str) -> bool:
-    """Whether there are braces in it that stand for several names."""
+    """Whether a location has braces that stand for several names."""
     return _BRACES.search(location) is not None
 
 
 def as_pattern(location: str) -> str:
-    """A pattern that all its names match."""
+    """A pattern that all names of a location match."""
     return _BRACES.sub("*", location)
 
 
 def count(location: str) -> int:
-    """How many names it stands for."""
+    """How many names a location stands for."""
     return prod(
         listed.count(",") + 1 if listed is not None else abs(int(last) - int(first)) + 1
         for first, last, listed in (braces.groups() for braces in _BRACES.finditer(location))
@@ -40,7 +40,7 @@ def count(location: str) -> int:
 
 
 def names(location: str) -> list[str]:
-    """The names that it stands for, in the order of its braces."""
+    """The names that a location stands for, in the order of its braces."""
     fixed, choices, at = [], [], 0
     for braces in _BRACES.finditer(location):
         fixed.append(location[at : braces.start()])
@@ -53,7 +53,7 @@ def names(location: str) -> list[str]:
 
 
 def find(filesystem: Any, location: str) -> tuple[list[Info], list[str]]:
-    """The files of the names, those below the names of folders included, and the names that nothing is called."""
+    """The files with these names, including those in folders with these names, and the names that do not exist."""
     wanted = list(dict.fromkeys(names(location)))
     if any(set(name) & set("*?[") for name in wanted):
         matched = {
@@ -77,7 +77,7 @@ def find(filesystem: Any, location: str) -> tuple[list[Info], list[str]]:
 
 
 def _there(filesystem: Any, location: str, wanted: Sequence[str]) -> dict[str, Info]:
-    """Those of the names that are there, by one listing; web servers, which may have none, are asked for each."""
+    """The entries of the names that exist, by one listing; web servers, which may have none, are asked for each."""
     if not str(filesystem.unstrip_protocol(location)).startswith("http"):
         listed: dict[str, Info] = request(location, lambda: filesystem.glob(as_pattern(location), detail=True))
         return listed

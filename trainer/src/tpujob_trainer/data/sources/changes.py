@@ -1,4 +1,4 @@
-"""How a file that is not the one that a run started with is refused."""
+"""Errors about files that are not those that a run started with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DataChangedError(ConfigurationError):
 
 
 def damaged(path: str, how: str) -> str:
-    """The message about a file of which a part cannot be read."""
+    """The message about a file, a part of which cannot be read."""
     return f"{PATH}: {path!r}: {how}; copy the file again, or leave it out"
 
 

@@ -1,4 +1,4 @@
-"""The files that a path means, and where they are read from."""
+"""The files that a path refers to, and where they are read from."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _PATTERN_CHARACTERS = "*?["
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of the data set: its path below the root, its size in bytes, and what its storage calls its version."""
+    """A file of the data set: its path below the root, its size in bytes, and its version in its storage."""
 
     path: str
     size: int
     version: str
-    """Object generation, or another tag that changes with the content; empty where the storage has none. Of a file on a
-    disk its status, and in a manifest samples of its content as well: see `local_versions`."""
+    """Object generation, or another tag that changes with the content; empty if the storage has none. For a file on a
+    disk, its status, and in a manifest samples of its content as well: see `local_versions`."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class DataRoot:
     filesystem: Any
     folder: str
     limit_seconds: float | None = None
-    """How long a failed read of remote storage is repeated, where that is not as for all of this process."""
+    """How long a failed read of remote storage is retried; None: the limit of this process."""
     query: str = field(default="", repr=False)
-    """Of the address of the one file there is; may be a signature, so it is kept and printed nowhere."""
+    """Of the address, if it names one file; may be a signature, so it is stored and printed nowhere."""
 
     @property
     def url(self) -> str:
@@ -61,17 +61,17 @@ class DataRoot:
         return f"{self.folder.rstrip('/')}/{path}"
 
     def open(self, path: str, size: int | None = None, version: str | None = None) -> Any:
-        """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each.
+        """The file, opened for reading bytes; remote reads ask for exactly the requested bytes, one request each.
 
-        Reads are counted (`read_meter`), and remote ones repeated where that may help (`retrying`).
+        Reads are counted (`read_meter`), and remote ones retried if that may help (`retrying`).
 
         Args:
             path: below the root.
-            size: bytes, where known: saves remote storage the question.
-            version: that of the manifest; None: whatever is there is read.
+            size: bytes, if known: saves a request to remote storage.
+            version: that of the manifest; None: any version is read.
 
         Raises:
-            DataChangedError: a file on a disk is not of the version; remote storage reports it when it is read.
+            DataChangedError: a file on a disk has another version; for remote storage, reading raises it.
         """
         location = self.locate(path)
         if is_on_disk(self.filesystem):
@@ -87,20 +87,20 @@ class DataRoot:
         )
 
     def open_to_check(self, file: DataFile, *, is_listed: bool) -> Any:
-        """A file that was just listed, or one of the manifest, whose size is read to be compared."""
+        """A file that was just listed, or one of the manifest, whose size is requested for a comparison."""
         return self.open(file.path, file.size) if is_listed else self.open(file.path, None, file.version)
 
     def require_unchanged(self, file: DataFile) -> None:
-        """Check a file on a disk before something that was kept of it is used again; remote storage is not asked.
+        """Checks a file on a disk before cached data of it is used again; remote storage is not asked.
 
         Raises:
-            DataChangedError: it is not of its version.
+            DataChangedError: it has another version.
         """
         if is_on_disk(self.filesystem):
             self.open_file(file).close()
 
     def open_file(self, file: DataFile) -> Any:
-        """A file of the manifest, opened for reading bytes of its version alone; see `open`."""
+        """A file of the manifest, opened for reading bytes of its version only; see `open`."""
         return self.open(file.path, file.size, file.version)
 
 
@@ -111,7 +111,7 @@ def open_root(url: str, *, limit_seconds: float | None = None, query: str = "") 
 
 
 def find_root(path: str, field: str = PATH) -> DataRoot:
-    """The root of the files that a path means: the folder named, or the one before any pattern."""
+    """The root of the files that a path refers to: the named folder, or the folder before any pattern."""
     with explained(path, field):
         reach(path)
         address, query = storage_address.without_query(path)
@@ -122,7 +122,7 @@ def find_root(path: str, field: str = PATH) -> DataRoot:
 
 
 def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
-    """All files that a path means, sorted by path; those that begin with a dot or an underscore only if named.
+    """All files that a path refers to, sorted by path; those that begin with a dot or an underscore only if named.
 
     Raises:
         NotFoundError: nothing is there, or it may not be read.
@@ -160,12 +160,12 @@ def _is_pattern(location: str) -> bool:
 
 
 def _is_range(filesystem: Any, location: str) -> bool:
-    """Whether braces in a location stand for several names, and are not those of a file that is called so."""
+    """Whether braces in a location stand for several names, and are not part of the name of an existing file."""
     return brace_ranges.has_range(location) and not is_there(filesystem, location)
 
 
 def _files_of_range(root: DataRoot, location: str, path: str, field: str) -> list[DataFile]:
-    """Every file that a range names, sorted by path; folders in it with all they have."""
+    """Every file that a range names, sorted by path; folders in it with all their files."""
     count = brace_ranges.count(location)
     if count > brace_ranges.MOST_NAMES:
         raise ConfigurationError(
@@ -195,7 +195,7 @@ def _one_file(path: str, root: DataRoot, address: str) -> tuple[DataRoot, list[D
 
 
 def _located(path: str) -> tuple[Any, str]:
-    """The file system of a path, and where the path is there: on the hub, in one commit."""
+    """The file system of a path, and its location there; on the hub, in one commit."""
     filesystem, location = fsspec.core.url_to_fs(path)
     if is_hub(filesystem):
         reach(filesystem.endpoint)
@@ -217,7 +217,7 @@ def _root(filesystem: Any, location: str, *, is_range: bool) -> DataRoot:
 
 @contextlib.contextmanager
 def explained(what: str, field: str = PATH) -> Iterator[None]:
-    """Turn "not there" and "not allowed", as the storage clients say them, into one line that ends the run."""
+    """Converts errors of storage clients (not there, not allowed, no memory) into one line that ends the run."""
     try:
         yield
     except StorageFailedError as error:
@@ -248,7 +248,10 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
 
 
 def _is_denied(error: Exception) -> bool:
-    """Gcsfs says 403 as OSError("Forbidden: …"), 401 as HttpError; no credentials at all is google.auth's own error."""
+    """Whether access was denied.
+
+    Gcsfs raises OSError("Forbidden: …") for 403, HttpError for 401; google.auth has its own error without credentials.
+    """
     if isinstance(error, PermissionError):
         return True
     if type(error).__module__.startswith("google.auth") or type(error).__name__ == "ClientAuthenticationError":
@@ -257,11 +260,11 @@ def _is_denied(error: Exception) -> bool:
 
 
 def describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
-    """A file as fsspec lists it."""
+    """A file from its entry in a listing of fsspec."""
     relative = info["name"].removeprefix(root.folder).lstrip("/")
     version = str(FileStatus.of(info["name"])) if is_on_disk(root.filesystem) else version_of(info)
     size = info["size"]
-    if size is None:  # web servers list names alone
+    if size is None:  # web servers list only names
         size = request(info["name"], lambda: root.filesystem.info(info["name"]))["size"]
     return DataFile(relative, int(size), version)
 

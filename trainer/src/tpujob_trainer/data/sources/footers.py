@@ -1,4 +1,4 @@
-"""What a parquet file says about itself in its last bytes."""
+"""Reads the footer of a parquet file, its last bytes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Footer:
     """The footer of one file."""
 
     metadata: Any
-    """pyarrow's FileMetaData. Asking it for its `schema` would keep both for ever: pyarrow ties them in a circle."""
+    """pyarrow's FileMetaData. Do not use its `schema`: pyarrow would make a reference cycle that is never freed."""
     schema: Any
-    """Arrow's, of the rows."""
+    """The Arrow schema of the rows."""
     digest: str
-    """32 hexadecimal digits. The footer holds offsets, sizes and statistics of every column: other content, other
-    digest, but for an edit in place that changes none of these."""
+    """32 hexadecimal digits. The footer holds offsets, sizes and statistics of every column: other content gives
+    another digest, except for an edit in place that changes none of these."""
 
 
 def read_footer(root: DataRoot, file: DataFile, *, is_listed: bool) -> Footer:
@@ -36,7 +36,7 @@ def read_footer(root: DataRoot, file: DataFile, *, is_listed: bool) -> Footer:
 
     Args:
         root: of the data.
-        file: as it should be.
+        file: with the expected size.
         is_listed: the size was just read from the storage; else it is what the run started with.
 
     Raises:
@@ -48,7 +48,7 @@ def read_footer(root: DataRoot, file: DataFile, *, is_listed: bool) -> Footer:
     with explained(root.locate(path)), root.open(path, size) if is_listed else root.open_file(file) as opened:
         try:
             _require_length(opened, size)
-            # On a disk two reads cost nothing; elsewhere one that is mostly long enough is half the waiting.
+            # On a disk, two reads cost nothing; elsewhere, one read that is mostly long enough halves the wait.
             tail = _read_at(opened, max(0, size - (8 if isinstance(opened, LocalFile) else _TAIL_BYTES)), size)
             if size < 12 or tail[-4:] != _MAGIC:
                 if not is_listed:
@@ -73,10 +73,10 @@ def read_footer(root: DataRoot, file: DataFile, *, is_listed: bool) -> Footer:
 
 
 def require_digest(path: str, digest: str, expected: str) -> None:
-    """Check that a footer just read is the one that the manifest knows.
+    """Checks that a footer that was just read is the one of the manifest.
 
     Raises:
-        DataChangedError: naming the file.
+        DataChangedError: it is not; the message names the file.
     """
     if digest != expected:
         raise DataChangedError(changed(path, "its footer is another one"))

@@ -1,4 +1,4 @@
-"""Paths on the Hugging Face hub: the commit that a branch means now is that of the whole run."""
+"""Paths on the Hugging Face hub: a branch is resolved to a commit, which holds for the whole run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_hub(filesystem: Any) -> bool:
 
 
 def at_commit(filesystem: Any, location: str) -> str:
-    """A path or pattern, without protocol, with the commit that its revision means now in place of the revision.
+    """A path or pattern, without protocol, with its revision replaced by the commit that it refers to now.
 
     Raises:
         FileNotFoundError: there is no such repository or revision.
@@ -42,7 +42,7 @@ def is_at_commit(filesystem: Any, location: str) -> bool:
 
 
 def url_of(filesystem: Any, location: str) -> str:
-    """Where a file is to be had; without any question to the hub if the path names a commit."""
+    """The URL of a file; without a request to the hub if the path names a commit."""
     match = _AT_COMMIT.fullmatch(location)
     if match is None:
         return str(filesystem.url(location))

@@ -1,4 +1,4 @@
-"""Data sets by their name on the Hugging Face hub: which files a configuration and a split mean.
+"""Data sets by their name on the Hugging Face hub: which files belong to a configuration and a split.
 
 The `datasets` library reads the card and finds the files; their rows are then read like any others. Code that comes
 with a data set is never run.
@@ -56,7 +56,7 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
         except OfflineModeIsEnabled as error:
             raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
         except Exception as error:
-            # The library says "not there" of a hub that is busy: the hub's answer is in the context of its error.
+            # The library reports "not there" also for a busy hub: the hub's answer is in the context of its error.
             busy = next((cause for cause in _behind(error) if cause_of(cause) is not None), None)
             if busy is not None:
                 raise busy from None
@@ -87,7 +87,7 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
 
 
 def _is_on_hub(name: str) -> bool:
-    """Whether a name is not that of a folder here, which the library takes as well."""
+    """Whether a name is one of the hub, not that of a local folder, which the library accepts as well."""
     return re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", name) is not None and not Path(name).exists()
 
 
@@ -108,7 +108,7 @@ def _common_folder(locations: list[str]) -> str:
 
 
 def _infos(root: DataRoot, locations: list[str]) -> list[dict[str, Any]]:
-    """What the storage says of these files, in one listing."""
+    """The entries of these files, from one listing of the storage."""
     listing = request(root.folder, lambda: root.filesystem.find(root.folder, detail=True))
     return [listing[location] for location in locations]
 

@@ -1,8 +1,8 @@
-"""What tells a file on a disk from another one under its name: inode, size, times, and samples of its content.
+"""Detects that a file on a disk was replaced or changed, by its inode, size, times, and samples of its content.
 
-Inode and times are compared at each open, and again after each use. Where they differ, the samples decide: the file may
-have been moved, or stand on a disk of another host. Files of up to a mebibyte are sampled as a whole. A larger one that
-was written to in place is refused, since an edit may lie between the samples.
+Inode and times are compared at each open, and again after each use. If they differ, the samples decide: the file may
+have been moved, or be on a disk of another host. Files of up to a mebibyte are sampled as a whole. A larger one that
+was written to in place is refused, because an edit may be between the samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SAMPLE_BYTES = 64 << 10
 
 @dataclasses.dataclass(frozen=True)
 class FileStatus:
-    """What a file system says of a file; changes with every write and every replacement."""
+    """The status of a file in its file system; changes with every write and every replacement."""
 
     inode: int
     size: int
@@ -30,7 +30,7 @@ class FileStatus:
 
     @classmethod
     def of(cls, place: str | int) -> FileStatus:
-        """That of a path or a descriptor."""
+        """The status of a path or a descriptor."""
         found = os.stat(place)  # noqa: PTH116 - also of a descriptor
         return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
@@ -60,7 +60,7 @@ class AcceptedFiles:
         self._accepted: dict[tuple[str, str], FileStatus] = {}
 
     def require(self, location: str, descriptor: int, version: str, name: str) -> FileStatus:
-        """The status of an open file, after a check that it is the one of a version.
+        """The status of an open file, after a check that it has a version.
 
         Args:
             location: Its path.
@@ -86,7 +86,7 @@ class AcceptedFiles:
 
 
 def _difference(version: str, now: FileStatus, descriptor: int) -> str:
-    """How an open file differs from a version; empty where its content is the same."""
+    """How an open file differs from a version; empty if its content is the same."""
     inode, size, mtime, _ctime, *samples = version.split("-")
     if now.size != int(size, 16):
         return f"its size was {int(size, 16)} bytes, now {now.size}"
@@ -104,7 +104,7 @@ def _change(before: FileStatus | None, now: FileStatus) -> str:
 
 
 def _samples(descriptor: int) -> str:
-    """Sixteen hexadecimal digits of evenly spaced parts of a file; of all of a small one."""
+    """A digest, 16 hexadecimal digits, of evenly spaced parts of a file, or of all of a small one."""
     size = os.fstat(descriptor).st_size
     digest = xxhash.xxh3_64()
     if size <= SAMPLES * SAMPLE_BYTES:

@@ -1,6 +1,6 @@
-"""What this process reads of its data, and what goes wrong with it: counted where it happens, logged while it lasts.
+"""Counts what this process reads of its data and what fails, and has the message to log while reading is slow.
 
-Every byte of a data file that this process asks its storage for goes through here, local disks included.
+Every byte of a data file that this process requests from its storage is counted here, local disks included.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 CAUSES = ("rate_limited", "unavailable", "timeout", "truncated", "reset", "changed", "missing", "unreadable")
-"""Why reads are repeated."""
+"""Why reads are retried."""
 SLOW_READ_SECONDS = 10.0
 """A single request that takes longer is logged."""
 FAILING_SECONDS = 3.0
-"""A read that has been repeated for longer than this is logged."""
+"""A read that has been retried for longer than this is logged."""
 WINDOW_SECONDS = 60.0
-"""Over which the waiting for data is measured."""
+"""The window in which the wait for data is measured."""
 SLOW_FRACTION = 0.1
-"""Waiting for a larger part of the time is logged."""
+"""Waiting for a larger fraction of the time is logged."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A read that has failed, and is being repeated."""
+    """A read that has failed, and is being retried."""
 
     what: str
     since: float
@@ -37,7 +37,7 @@ class Trouble:
 
 
 class ReadMeter:
-    """Counts; may be used by several threads. Times are of `clock`, in seconds."""
+    """Counts reads; may be used by several threads. Times are of `clock`, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -48,18 +48,18 @@ class ReadMeter:
         self.bytes_read = 0
         """Bytes of data files that the storage has delivered."""
         self.requests = 0
-        """Reads, one range each, and listings; the repeated ones too."""
+        """Reads, one range each, and listings, including retries."""
         self.retries: collections.Counter[str] = collections.Counter()
-        """Repetitions by cause."""
+        """Retries by cause."""
         self.rows: collections.Counter[str] = collections.Counter()
-        """Rows read, used or by why not."""
+        """Rows read: the number of `used` ones, and of those skipped for each cause."""
         self._waited = 0.0
         self._waiting_since: float | None = None
         self._waits: collections.deque[tuple[float, float]] = collections.deque()
 
     @contextlib.contextmanager
     def request(self, what: str) -> Iterator[None]:
-        """Around one request to the storage."""
+        """Wraps one request to the storage."""
         number = next(self._numbers)
         with self._lock:
             self.requests += 1
@@ -71,12 +71,12 @@ class ReadMeter:
                 del self._under_way[number]
 
     def delivered(self, num_bytes: int) -> None:
-        """Count bytes that have arrived."""
+        """Counts bytes that have arrived."""
         with self._lock:
             self.bytes_read += num_bytes
 
     def failed(self, what: str, cause: str, error: str) -> None:
-        """Say that a read failed and will be repeated."""
+        """Records that a read failed and will be retried."""
         with self._lock:
             self.retries[cause] += 1
             before = self._troubles.get(what)
@@ -84,13 +84,13 @@ class ReadMeter:
             self._troubles[what] = Trouble(what, since, tries + 1, error)
 
     def ended(self, what: str) -> None:
-        """Say that a read that failed before has succeeded, or was given up."""
+        """Records that a read that failed before has succeeded, or was given up."""
         with self._lock:
             self._troubles.pop(what, None)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around the time for which training waits for a batch."""
+        """Wraps the time for which training waits for a batch."""
         with self._lock:
             now = self._waiting_since = self._clock()
             self._waits.append((now, self._waited))
@@ -104,12 +104,12 @@ class ReadMeter:
                 self._waiting_since = None
 
     def wait_fraction(self) -> float | None:
-        """The part of the last minute for which training waited for data; None before the second batch."""
+        """The fraction of the last minute for which training waited for data; None: before the second batch."""
         with self._lock:
             return self._wait_fraction()[0]
 
     def facts(self) -> dict[str, Any]:
-        """What the report says about reading, as it is now."""
+        """The fields of the report about reading, with their current values."""
         fraction = self.wait_fraction()
         return {
             "data_wait_fraction": None if fraction is None else round(fraction, 4),
@@ -117,7 +117,7 @@ class ReadMeter:
         }
 
     def _wait_fraction(self) -> tuple[float | None, float]:
-        """The fraction, and the seconds that it is of."""
+        """The fraction, and the seconds that it refers to."""
         now = self._clock()
         waited = self._waited + (now - self._waiting_since if self._waiting_since is not None else 0.0)
         if len(self._waits) < 2:
@@ -128,7 +128,7 @@ class ReadMeter:
         return ((waited - before) / seconds if seconds > 0 else 0.0), seconds
 
     def slow_message(self) -> str | None:
-        """One line about what keeps this process waiting; None while all is well."""
+        """One line about what keeps this process waiting; None: nothing does."""
         now = self._clock()
         with self._lock:
             failing = min(self._troubles.values(), key=lambda trouble: trouble.since, default=None)
@@ -145,4 +145,4 @@ class ReadMeter:
 
 
 METER = ReadMeter()
-"""Of this process."""
+"""The meter of this process."""

@@ -1,4 +1,4 @@
-"""A file of storage that is not a disk of this host, read in ranges: one request for each read, nothing kept."""
+"""Files of remote storage, read in ranges: one request for each read, nothing cached; and files on local disks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NO_SUCH_RANGE = 416
 _PRECONDITION_FAILED = 412
 
 RETRYING = Retrying()
-"""Of this process: a Retry-After holds for all its threads."""
+"""Shared in this process: a Retry-After holds for all its threads."""
 ACCEPTED = AcceptedFiles()
-"""Of this process."""
+"""Shared in this process."""
 
 
 class SizeChangedError(OSError):
-    """An object is not as long as it should be."""
+    """An object does not have the expected size."""
 
     def __init__(self, size: int, now: int) -> None:
         super().__init__(f"its size was {size} bytes, now {now}")
@@ -34,8 +34,8 @@ class SizeChangedError(OSError):
 class LocalFile(io.FileIO):
     """A file on a disk of this host; its reads are counted.
 
-    With a version, it is compared when it is opened, and at the end of the `with` block that reads it: what was read
-    then is of one file that was not written to.
+    With a version, it is compared when it is opened, and at the end of the `with` block that reads it: everything read
+    in between is from one file that was not written to.
     """
 
     def __init__(self, location: str, version: str | None = None, name: str = "") -> None:
@@ -43,7 +43,7 @@ class LocalFile(io.FileIO):
 
         Args:
             location: Its path.
-            version: That of the manifest, as `local_versions` has it; None: it is not compared.
+            version: That of the manifest, as made by `local_versions`; None: it is not compared.
             name: In messages; empty: its path.
 
         Raises:
@@ -61,7 +61,7 @@ class LocalFile(io.FileIO):
                 raise
 
     def close(self) -> None:
-        """Closes the file; a reader of parquet does that by itself."""
+        """Closes the file; a reader of parquet calls this itself."""
         if not self.closed and self._opened is not None:
             self._closed = FileStatus.of(self.fileno())
         super().close()
@@ -72,20 +72,20 @@ class LocalFile(io.FileIO):
             raise DataChangedError(changed(self._name, "it was written to or replaced while it was read"))
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to so many bytes; fewer only at the end of the file."""
+        """Up to `size` bytes; fewer only at the end of the file."""
         data: bytes = super().read(-1 if size is None else size)
         METER.delivered(len(data))
         return data
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the file goes."""
+        """Fills a buffer as far as the file goes; returns the number of bytes."""
         count = super().readinto(buffer)
         METER.delivered(count)
         return count
 
 
 def request[T](what: str, ask: Callable[[], T]) -> T:
-    """The answer to a question about `what`: a listing, a size; asked again where that may help.
+    """The answer to a request about `what`, such as a listing or a size; retried if that may help.
 
     Raises:
         StorageFailedError: the storage has failed for too long.
@@ -99,9 +99,9 @@ def request[T](what: str, ask: Callable[[], T]) -> T:
 
 
 def reach(url: str) -> None:
-    """Returns when a server answers at a URL; tried again as other requests are.
+    """Returns when a server answers at a URL; retried as other requests are.
 
-    Libraries ask for half a minute before they say that a name is unknown.
+    Libraries retry for half a minute before they report that a name is unknown.
 
     Raises:
         StorageFailedError: no server has answered for too long.
@@ -127,18 +127,18 @@ class RemoteFile(io.RawIOBase):
         retrying: Retrying | None = None,
         meter: ReadMeter = METER,
     ) -> None:
-        """Asks the storage for nothing but the size, where that is not known.
+        """Asks the storage only for the size, if that is not known.
 
         Args:
             filesystem: of fsspec.
             location: path without protocol.
-            size: bytes of the object, None to ask.
-            version: what the storage calls the version to read; empty: whatever is there.
-            query: of the address: it is sent, and stands in no message.
+            size: bytes of the object; None: the storage is asked.
+            version: the version to read, in the terms of the storage; empty: any.
+            query: of the address: it is sent, and is in no message.
             name: in the message about a changed file; empty: its location.
-            limit_seconds: how long a failed read is repeated; None: as `retrying` has it.
-            retrying: when a failed read is repeated; None: as all of this process are.
-            meter: counts.
+            limit_seconds: how long a failed read is retried; None: the limit of `retrying`.
+            retrying: retries failed reads; None: the one of this process.
+            meter: counts the reads.
         """
         self._filesystem = filesystem
         self._location = location
@@ -169,13 +169,13 @@ class RemoteFile(io.RawIOBase):
         return self._size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move without any request."""
+        """Moves without any request."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, origin + offset)
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Exactly so many bytes, or up to the end of the object.
+        """Exactly `size` bytes, or up to the end of the object.
 
         Raises:
             StorageFailedError: the storage has failed for too long.
@@ -196,7 +196,7 @@ class RemoteFile(io.RawIOBase):
         return self.read()
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the object goes."""
+        """Fills a buffer as far as the object goes; returns the number of bytes."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -218,7 +218,7 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def _require_size(self) -> None:
-        """Whether the object has been cut, or only the answer; what cannot be cut is not asked for."""
+        """Raises SizeChangedError if the object has another size; one at a commit cannot change, and is not checked."""
         if is_at_commit(self._filesystem, self._location):
             return
         now = self._size_now()
@@ -226,7 +226,7 @@ class RemoteFile(io.RawIOBase):
             raise SizeChangedError(self._size, now)
 
     def _require_version(self, error: Exception) -> None:
-        """Whether the object has been replaced, or is gone."""
+        """Raises DataChangedError if the object has been replaced."""
         now = version_of(self._info_now())
         if now != self._version:
             how = f"its version was {self._version}, now {now or 'unknown'}"

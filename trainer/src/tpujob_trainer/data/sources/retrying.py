@@ -1,7 +1,7 @@
-"""Which failed reads are repeated, and when: with jitter, never sooner than the storage asks, for a limited time.
+"""Retries failed reads: with jitter, never sooner than the storage asks, for a limited time.
 
-A storage that says "not so fast" to one thread of a process means all of them: they wait together, and begin again
-spread over a while, for other hosts got the same answer at the same moment.
+If storage limits the rate of one thread of a process, that holds for all: they wait together, and resume spread over a
+while, because other hosts got the same answer at the same moment.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 SPREAD = 0.5
-"""Part of a delay that is left to chance; of what a Retry-After asks for, as much is added."""
+"""The random fraction of a delay; to the delay of a Retry-After, up to this fraction of it is added."""
 LIMIT_SECONDS = 300.0
 
 _STATUS_CAUSES = {408: "timeout", 425: "unavailable", 429: "rate_limited", 499: "unavailable"}
 
 
 class IncompleteReadError(OSError):
-    """A storage sent another number of bytes than it was asked for."""
+    """Storage sent another number of bytes than it was asked for."""
 
 
 class StorageFailedError(TrainerError):
-    """A storage has failed for too long."""
+    """Storage has failed for too long."""
 
     def __init__(self, problem: str, field: str = PATH) -> None:
         """States what failed.
 
         Args:
             problem: What could not be read, why, and what to do.
-            field: Of the job, which names what could not be read.
+            field: The field of the job that names what could not be read.
         """
         super().__init__(f"{field}: {problem}")
         self.problem = problem
 
 
 def cause_of(error: BaseException) -> str | None:
-    """Why a read failed, in a word, if another try may succeed: rate_limited, unavailable, timeout, truncated, reset.
+    """Why a read failed, if a retry may succeed: rate_limited, unavailable, timeout, truncated or reset; else None.
 
     The clients of storage raise dozens of classes for these: they are recognized by status, then by name.
     """
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
-        return cause_of(error.__cause__)  # fsspec says "not found" of any answer to a question about a web page
+        return cause_of(error.__cause__)  # fsspec reports "not found" for any failed request about a web page
     if isinstance(error, TrainerError | FileNotFoundError | PermissionError | ValueError):
         return None
     status = status_of(error)
     if status is not None:
         return _STATUS_CAUSES.get(status, "unavailable" if status >= 500 else None)
     names = {kind.__name__ for kind in type(error).__mro__}
-    if "without sending complete message body" in str(error):  # httpx has one class for all that a peer does wrong
+    if "without sending complete message body" in str(error):  # httpx has one class for all errors of a peer
         return "truncated"
     if names & {"IncompleteReadError", "ContentLengthError", "ClientPayloadError", "ChunkedEncodingError"}:
         return "truncated"
@@ -91,7 +91,7 @@ def cause_of(error: BaseException) -> str | None:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error stands for, as aiohttp, requests, httpx or gcsfs keep it."""
+    """The HTTP status of an error, as aiohttp, requests, httpx or gcsfs keep it; None: it has none."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status", "status_code", "code"):
             value = getattr(holder, name, None)
@@ -115,7 +115,7 @@ def retry_after_seconds(error: BaseException, now: Callable[[], float] = time.ti
 
 
 class Retrying:
-    """Calls functions that read, again and again where that may help; for the threads of one process together."""
+    """Calls functions that read, and retries them if that may help; shared by the threads of one process."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class Retrying:
 
         Args:
             limit_seconds: from the first failure of a read to giving it up.
-            cause_of: a word for an error after which another try may succeed, None for the others.
+            cause_of: a word for an error after which a retry may succeed, None for the others.
             given_up: the error to end with, from what was read, the last error, and how long and often it was tried.
             meter: called with every failure.
             clock: seconds, monotonic.
-            wait: waits for so many seconds.
+            wait: sleeps for a number of seconds.
             chance: uniform in [0, 1).
         """
         self.limit_seconds = limit_seconds
@@ -150,11 +150,11 @@ class Retrying:
         self._lock = threading.Lock()
 
     def __call__[T](self, what: str, call: Callable[[], T], *, limit_seconds: float | None = None) -> T:
-        """The result of `call`, which reads `what`; `limit_seconds` of this call, if not that of all.
+        """The result of `call`, which reads `what`; `limit_seconds` replaces the common limit for this call.
 
         Raises:
             StorageFailedError: the storage has failed for too long.
-            Exception: as the call raised it, where another try would not help.
+            Exception: as the call raised it, if a retry would not help.
         """
         limit = self.limit_seconds if limit_seconds is None else limit_seconds
         began: float | None = None
@@ -208,7 +208,7 @@ def _storage_failed(what: str, error: Exception, trouble: str) -> TrainerError:
 
 
 def _headers_of(error: BaseException) -> Iterator[Any]:
-    """Headers of the answer that an error, or what it was raised from, stands for."""
+    """Headers of the responses of an error, and of the errors that it was raised from."""
     seen: BaseException | None = error
     while seen is not None:
         for holder in (seen, getattr(seen, "response", None)):

@@ -1,7 +1,7 @@
-"""Small files beside the data, and whether something is there: distinct from a storage that fails.
+"""Reads small files beside the data, and distinguishes a missing file from a failure of storage.
 
-`exists` of a storage client may answer "no" for every failure, and then a tokenizer has no chat template because of one
-503. Here only an answer that says "not found" means that.
+`exists` of a storage client may answer "no" for every failure: because of one 503, a tokenizer would have no chat
+template. Here, only the answer "not found" means that a file does not exist.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tpujob_trainer.data.sources.retrying import cause_of
 from tpujob_trainer.errors import ConfigurationError
 
 MOST_BYTES = 512 * 2**20
-"""Of a small file: the largest tokenizers have a tenth. Servers of https are not asked for a size, as signed addresses
-may allow nothing but the file."""
+"""Of a small file: the largest tokenizers have a tenth. HTTPS servers are not asked for a size, because signed
+addresses may allow only the file itself."""
 
 
 def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
-    """What is in a file; None where there is none.
+    """The content of a file; None: there is none.
 
     Args:
         filesystem: Of fsspec.
         location: Path without protocol.
-        query: Of the address: it is sent, and stands in no message.
+        query: Of the address: it is sent, and is in no message.
 
     Raises:
         StorageFailedError: the storage has failed for too long.

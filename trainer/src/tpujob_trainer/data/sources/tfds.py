@@ -19,7 +19,7 @@ _FORMATS = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 @dataclass(frozen=True)
 class TfdsVersion:
-    """What dataset_info.json says."""
+    """The facts in dataset_info.json, and the files beside it."""
 
     name: str
     format: str
@@ -65,10 +65,10 @@ class TfdsVersion:
 
 
 def find_tfds_version(root: DataRoot, files: list[DataFile]) -> TfdsVersion | None:
-    """What the files at a root are by their dataset_info.json; None where there is none.
+    """The TFDS version that the files at a root belong to, by their dataset_info.json; None: there is none.
 
     Raises:
-        ConfigurationError: its files are of a kind that cannot be read here.
+        ConfigurationError: its files have a format that is not supported.
     """
     info = next((file for file in files if file.path == _INFO), None)
     if info is None:

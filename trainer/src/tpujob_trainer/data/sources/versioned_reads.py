@@ -1,4 +1,4 @@
-"""Requests for bytes of one version of an object: a storage that holds another one by now refuses them.
+"""Requests for bytes of one version of an object, which storage refuses if it now holds another version.
 
 Cloud Storage reads a generation, Azure and web servers compare an entity tag or a date. A data set of the Hugging Face
 hub is read at a commit.
@@ -16,13 +16,13 @@ import fsspec.asyn
 from tpujob_trainer.data.sources.hub import is_hub, url_of
 
 REQUEST_SECONDS = 60.0
-"""For one range to arrive; then it is asked for again."""
+"""Time for one range to arrive; then it is requested again."""
 
 type Fetch = Callable[[int, int], bytes]
 
 
 def version_of(info: dict[str, Any]) -> str:
-    """What a storage calls the version of an object that it lists; empty where it says nothing."""
+    """The version of an object, from its entry in a listing; empty: the storage states none."""
     tag = info.get("ETag") or info.get("etag") or ""
     weak = str(tag).startswith("W/")
     found = info.get("generation") or (tag and not weak and tag) or info.get("Last-Modified") or tag
@@ -30,10 +30,10 @@ def version_of(info: dict[str, Any]) -> str:
 
 
 def fetcher(filesystem: Any, location: str, version: str = "") -> Fetch:
-    """A function that asks once for the bytes [start, end) of an object, of one version where that is given.
+    """A function that requests once the bytes [start, end) of an object, of one version if that is given.
 
-    Asynchronous file systems (gs, az, s3, http) are asked with a limit; the hub without the repetitions of its own
-    client, which know nothing of other threads; any other one as it can.
+    Asynchronous file systems (gs, az, s3, http) are read with a time limit; the hub without the retries of its own
+    client, which do not know of other threads; any other one through a file that it opens.
     """
     if isinstance(filesystem, fsspec.asyn.AsyncFileSystem):
         read = _reading(filesystem, location, version)

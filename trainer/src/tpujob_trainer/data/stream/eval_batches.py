@@ -1,4 +1,4 @@
-"""A set to evaluate on: a fixed number of batches, the same ones each time and for any number of processes."""
+"""Evaluation batches: a fixed number, the same ones each time and for any number of processes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def evaluation_batches(
     rows: Sequence[int] | np.ndarray,
     batches: int,
 ) -> Iterator[Iterator[LocalBatch]]:
-    """So many batches from the beginning of the data, all of one shape.
+    """Yields an iterator over `batches` batches from the beginning of the data, all of one shape.
 
-    No row comes twice: where the data ends earlier, rows are filled up with what does not count, and a batch in which
-    nothing counts on any process is after the end. A mixture has no end.
+    No row is repeated: if the data ends earlier, rows are padded with positions that do not count, and a batch in which
+    nothing counts on any process is past the end. A mixture has no end.
 
     Args:
         manifest: the data.
-        tokenizer: of all processes alike.
-        config: of the data; its lanes are those of the training and do not matter.
+        tokenizer: the same on all processes.
+        config: of the data; its lanes, which are those of the training, are ignored.
         batch_size: rows of a global batch.
         sequence_length: inputs of a row.
         rows: rows of the global batch this process holds, ascending.

@@ -1,11 +1,11 @@
 """One lane: a stream of documents of one source, cut into windows, with a position that fits into six numbers.
 
-Documents stand one after the other, each between its own bos and eos. A window of sequence length S has S + 1 tokens;
-the next one begins with the last token of this one, so that each token but the very first is predicted once. What is
-left of a document goes into the next window: nothing is carried along but the position of its first token.
+Documents are concatenated, each between its own bos and eos. A window of sequence length S has S + 1 tokens; the next
+one begins with the last token of this one, so that each token except the very first is predicted once. The rest of a
+document goes into the next window: the only state is the position of its first token.
 
-A lane has no end, or that of its last pass over the data: then its last window is filled up with padding, and after it
-come windows of nothing else. No document is left out.
+A lane either has no end, or ends with its last pass over the data: then its last window is padded, and later windows
+are padding only. No document is left out.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tpujob_trainer.data.text.documents import Documents
 from tpujob_trainer.errors import ConfigurationError
 
 StartRead = Callable[[int, int, int], Pending[UnitRows]]
-"""Begins to read rows of a unit: its number, the epoch, how many of its order to leave out."""
+"""Starts to read rows of a unit: its number, the epoch, how many rows of its order to skip."""
 
 BATCHES_AHEAD = 2
-"""How many more batches a lane looks for when its end is near."""
+"""How many batches a lane looks ahead for its end."""
 
 POSITION_NUMBERS = 6
 
 _MOST_SKIPPED_ROWS = 100_000
-"""How many rows of no use, one after the other, say that there is no text."""
+"""After this many consecutive unusable rows, the data counts as having no text."""
 
-# What is tokenised at once, in rows and bytes of text.
+# Limits of what is tokenised at once, in rows and bytes of text.
 _BYTES_FOR_A_TOKEN = 8
 _LEAST_BYTES = 65_536
 _MOST_BYTES = 1_048_576
@@ -52,14 +52,14 @@ class LanePosition:
     row: int = 0
     """Index in the shuffled order of the unit's rows."""
     token: int = 0
-    """Tokens of that row's document that come before."""
+    """Tokens of that row's document that come before the window."""
     batches: int = 0
     """Batches delivered, with or without a window of this lane."""
     digest: int = 0
     """64 bits over all tokens delivered, in order."""
 
     def numbers(self) -> np.ndarray:
-        """All six, int64; the digest by its bits."""
+        """All six numbers, int64; the digest with its bits unchanged."""
         *places, digest = astuple(self)
         return np.append(np.array(places, dtype=np.int64), np.array([digest], dtype=np.uint64).view(np.int64))
 
@@ -78,7 +78,7 @@ class _Buffer:
 
 
 class Lane:
-    """The windows of one lane, from a position on."""
+    """The windows of one lane, starting at a position."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Lane:
         self._rows_in_vain = 0
 
     def ready(self, ends: np.ndarray) -> int:
-        """How many batches can be taken now; one at least, which is waited for. The others wait for nothing.
+        """How many batches can be taken now: at least one, for which this waits; it does not wait for more.
 
         Args:
             ends: int64 [batches]: inputs of this lane in the first batch, in the first two, and so on.
@@ -132,9 +132,10 @@ class Lane:
         return int(np.searchsorted(needed, self._ahead(), side="right"))
 
     def batches_left(self, ends: np.ndarray) -> np.ndarray:
-        """How many of the batches after each have a token of this lane to predict, int64 [batches].
+        """For each batch, how many later ones have a token of this lane to predict, int64 [batches].
 
-        At most `BATCHES_AHEAD`, which a lane without end always has. `ready` has counted them.
+        At most `BATCHES_AHEAD`, the value for a lane without end. The batches must be among those that `ready` has
+        counted.
         """
         if self._plan.epochs is None:
             return np.full(len(ends), BATCHES_AHEAD)
@@ -142,9 +143,10 @@ class Lane:
         return np.minimum(-(-targets // self._batch_tokens), BATCHES_AHEAD)
 
     def take(self, ends: np.ndarray) -> tuple[TokenSpan | None, np.ndarray]:
-        """The tokens of the next batches (none where no row is the lane's), and the positions behind each of them.
+        """The tokens of the next batches (None: no row of them is the lane's), and the position after each batch.
 
-        The positions are int64 [batches, 6], as `LanePosition.numbers`. `ready` has counted the batches.
+        The positions are int64 [batches, 6], as from `LanePosition.numbers`. The batches must be among those that
+        `ready` has counted.
         """
         buffer, last, size = self._buffer, self._position, len(self._buffer.tokens)
         positions = np.empty((len(ends), POSITION_NUMBERS), dtype=np.int64)
@@ -169,7 +171,7 @@ class Lane:
         return span, positions
 
     def _span(self, wanted: int) -> TokenSpan:
-        """So many tokens, and nothing where there are no more."""
+        """The next `wanted` tokens, padded if there are fewer."""
         at, buffer = self._at, self._buffer
         there = min(wanted, len(buffer.tokens) - at)
         tokens = buffer.tokens[at : at + wanted]
@@ -188,7 +190,7 @@ class Lane:
         return self._rows is not None and len(self._rows.numbers) > 0
 
     def _fill_to(self, tokens: int) -> None:
-        """Have so many tokens ahead, or all there are."""
+        """Tokenises until `tokens` tokens are ahead, or all that there are."""
         while self._ahead() < tokens:
             while not self._has_rows():
                 if self._pending is None:
@@ -231,7 +233,7 @@ class Lane:
         return min(int(np.searchsorted(np.cumsum(sizes), target)) + 1, len(sizes))
 
     def _next_unit(self) -> None:
-        """Take the unit that was being read, and start to read the one after it."""
+        """Takes the unit that was being read, and starts to read the next one."""
         assert self._pending is not None
         unit, self._unit_read = self._unit_at(self._cursor), self._cursor
         rows = self._pending.wait()
@@ -274,7 +276,7 @@ class Lane:
 
 
 def _chained(digest: np.int64, tokens: np.ndarray, borders: list[int]) -> np.ndarray:
-    """The digest, int64, after the tokens from each border to the next and one more, where there are any."""
+    """The digest, int64, after the tokens from each border to the next plus one more; unchanged if there are none."""
     content = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")
     found, last = [], int(digest.view(np.uint64))
     for begin, end in itertools.pairwise(borders):

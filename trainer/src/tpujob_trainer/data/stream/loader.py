@@ -1,8 +1,8 @@
 """The rows of the global batch that this process holds, batch after batch, read ahead by a thread.
 
-- Which rows: given by the caller, who reads them from the sharding; never worked out from a process number.
-- The state belongs to the batch it comes with, not to what has been read ahead.
-- What goes wrong in a thread is raised by `next()`.
+- The caller gives the rows, which it reads from the sharding; they are never derived from a process number.
+- The state belongs to the batch that it comes with, not to what has been read ahead.
+- An error in a thread is raised by `next()`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _READ_THREADS = 8
 _TOKENS_AT_ONCE, _BATCHES_AT_ONCE = 1 << 18, 64
-"""Small batches are made several at once: what numpy costs for each call is shared by so many tokens."""
+"""Limits for small batches, several of which are made at once to share the cost of each numpy call."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,23 @@ class LocalBatch:
     rows: np.ndarray
     """int32 [rows]: which rows of the global batch these are, ascending."""
     state: np.ndarray
-    """int32 [lanes, columns]: the position after this batch; that of all processes' lanes restores any process."""
+    """int32 [lanes, columns]: the position after this batch; the positions of all processes' lanes restore any
+    process."""
     lanes: np.ndarray
     """int32 [lanes]: which lanes fill these rows, ascending."""
     batches_left: int
-    """How many batches after this one have anything for the rows of this process, 2 meaning two or more. The run's data
-    ends after the batch for which the greatest of all processes is 0."""
+    """How many batches after this one have data for the rows of this process; 2 means two or more. The data of the run
+    ends after the batch for which the maximum over all processes is 0."""
 
 
 @dataclass(frozen=True)
 class _Share:
-    """What a lane has to fill in some batches that are made together."""
+    """The rows that a lane fills in batches that are made together."""
 
     ends: np.ndarray
     """int64 [batches]: inputs up to the end of each."""
     rows: np.ndarray
-    """Where each row of its own stands among the rows of these batches here; -1 where another process holds it."""
+    """The index of each of the lane's rows among this process's rows of these batches; -1: another process holds it."""
 
 
 class BatchLoader(Iterator[LocalBatch]):
@@ -89,15 +90,15 @@ class BatchLoader(Iterator[LocalBatch]):
         prefetch: int = 2,
         reader: UnitReader | None = None,
     ) -> None:
-        """Start to read.
+        """Starts to read.
 
         Args:
             manifest: the data.
-            tokenizer: of all processes alike.
-            plan: of all processes alike.
+            tokenizer: the same on all processes.
+            plan: the same on all processes.
             sequence_length: inputs of a row.
             rows: rows of the global batch this process holds, ascending.
-            state: of the last batch consumed, int32 [lanes of all processes, columns]; None to begin.
+            state: of the last batch consumed, int32 [lanes of all processes, columns]; None: start at the beginning.
             prefetch: batches that are made before `next()` asks for them (small ones are made several at once); 0 makes
                 them in `next()` itself.
             reader: reads the units; made from the manifest if None.
@@ -155,7 +156,7 @@ class BatchLoader(Iterator[LocalBatch]):
         self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
 
     def __next__(self) -> LocalBatch:
-        """The next batch; waits for it where it is not made yet."""
+        """The next batch; waits for it if it is not ready."""
         began = time.monotonic()
         with METER.waiting():
             batch = self._ahead.take() if self._ahead else self._make()
@@ -164,7 +165,7 @@ class BatchLoader(Iterator[LocalBatch]):
         return batch
 
     def close(self) -> None:
-        """End the threads; batches made ahead are dropped."""
+        """Ends the threads; batches made ahead are dropped."""
         if self._ahead:
             self._ahead.close()
         if self._pool:
@@ -178,7 +179,7 @@ class BatchLoader(Iterator[LocalBatch]):
 
     @property
     def epochs(self) -> list[int]:
-        """Passes that are over at the last batch taken, of each source: of the lane of this process least far."""
+        """The passes completed at the last batch taken, for each source: those of this process's slowest lane."""
         of_lanes = self.state.reshape(len(self.lanes), self._plan.num_sources, -1)
         epochs: list[int] = of_lanes[:, :, STATE_COLUMNS.index("epoch")].min(axis=0).tolist()
         return epochs
@@ -189,7 +190,7 @@ class BatchLoader(Iterator[LocalBatch]):
         return self._made.popleft()
 
     def _make_some(self) -> list[LocalBatch]:
-        """The next batch, and those after it for which nothing has to be waited for."""
+        """The next batch, and those after it that need no waiting."""
         shares = self._shares()
         count = self._at_once
         for key, lane in self._lanes.items():
@@ -220,7 +221,7 @@ class BatchLoader(Iterator[LocalBatch]):
         ]
 
     def _shares(self) -> dict[tuple[int, int], _Share]:
-        """What each lane has to fill in the next batches."""
+        """The rows that each lane fills in the next batches."""
         if self._plan.num_sources == 1 and self._shares_made:
             return self._shares_made
         while self._sources and self._sources[0][0] < self._batches:

@@ -1,4 +1,4 @@
-"""Spans of tokens to the rows of a batch: all rows of a process at once, by numpy."""
+"""Packs spans of tokens into the rows of a batch: all rows of a process at once, with numpy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class TokenSpan:
     starts: np.ndarray
     """Where documents begin, ascending, after the first token and within the tokens."""
     there: int
-    """How many of the tokens are real; those after them count for nothing."""
+    """How many of the tokens are real; the rest is padding."""
     learned: np.ndarray | None = None
     """bool, for each token whether it is learned; None: all are."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Rows of a global batch; int32 [rows, sequence length] but for the mask."""
+    """Rows of a global batch; int32 [rows, sequence length] except the mask."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -40,7 +40,7 @@ def pack(
     """The windows of `num_rows` rows.
 
     Args:
-        parts: each span, and the rows that it fills, ascending; -1 for one that is not wanted.
+        parts: each span, and the rows that it fills, ascending; -1 for a row that is not wanted.
         num_rows: rows wanted; the parts fill each of them.
         length: inputs of a row.
         blocks_attention: whether documents in a row are kept apart; else each row is one document.
@@ -69,7 +69,7 @@ def pack(
         rows, begun = np.concatenate(all_rows), np.concatenate(starts)
         loss_mask = np.ones((num_rows, length), dtype=bool)
         loss_mask.reshape(-1)[_placed(begun - 1, rows, length)] = False
-        # What begins right behind a span does so at a row, where something begins anyway.
+        # A document that begins right after a span begins at the start of a row, where a segment begins anyway.
         begins = [np.arange(0, num_rows * length, length), _placed(begun[begun < size], rows, length)]
         segment_ids, positions = _segments(np.unique(np.concatenate(begins)), num_rows, length)
     else:
@@ -88,7 +88,7 @@ def pack(
 
 
 def _placed(places: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
-    """Where places of all spans, one after the other, are in the batch: those in rows that are wanted."""
+    """The places in the batch for places in the concatenated spans, without those in rows that are not wanted."""
     row, column = np.divmod(places, length)
     into = rows[row]
     return (into * length + column)[into >= 0]

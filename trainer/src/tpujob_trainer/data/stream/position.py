@@ -1,4 +1,4 @@
-"""The position of the data as an array that travels in the checkpoint beside the weights.
+"""The position in the data as an array that is saved in the checkpoint beside the weights.
 
 int32 [lanes, columns], on every device: row j holds the position of lane j (of a mixture: of the lanes j of all
 sources, one after the other), and is restored whole by any number of processes. A lane of a source takes 32 bytes.
@@ -40,7 +40,7 @@ _FIELDS = {
 def describe_data(
     manifest: Manifest, tokenizer: Tokenizer, plan: LanePlan, sequence_length: int
 ) -> dict[str, str | int]:
-    """All that the sequence of batches depends on, as JSON values; kept with the checkpoint."""
+    """Everything that the sequence of batches depends on, as JSON values; kept with the checkpoint."""
     return {
         "data": manifest.fingerprint,
         "tokenizer": tokenizer.fingerprint,
@@ -56,7 +56,7 @@ def describe_data(
 
 
 def require_same_batch_size(stored: Mapping[str, str | int], batch_size: int) -> None:
-    """Check the field on which the others depend, before lanes are planned with it.
+    """Checks the field on which the others depend, before lanes are planned with it.
 
     Raises:
         ConfigurationError: batchSize was changed.
@@ -65,7 +65,7 @@ def require_same_batch_size(stored: Mapping[str, str | int], batch_size: int) ->
 
 
 def require_same_data(stored: Mapping[str, str | int], current: Mapping[str, str | int]) -> None:
-    """Check that a run would continue with the batches it was promised.
+    """Checks that a continued run gets the same sequence of batches.
 
     Raises:
         ConfigurationError: naming the field that was changed, with both values.
@@ -83,7 +83,7 @@ def _require_same(stored: Mapping[str, str | int], current: Mapping[str, str | i
 
 
 def identity_of(description: Mapping[str, str | int]) -> int:
-    """31 bits of a description, kept in every row of the state so that no other run's state is taken for ours."""
+    """A 31-bit hash of a description, kept in every row of the state, so that the state of another run is detected."""
     text = json.dumps(dict(description), sort_keys=True)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little") & 0x7FFFFFFF
 
@@ -106,7 +106,7 @@ def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple
     """The position of each lane by its number and source, from the state of all lanes.
 
     Raises:
-        ConfigurationError: the state belongs to another run, or is not whole.
+        ConfigurationError: the state belongs to another run, or contradicts itself.
     """
     state = np.asarray(state, dtype=np.int32)
     if state.shape != state_shape(plan):
@@ -131,7 +131,7 @@ def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple
 
 
 def has_ended(state: np.ndarray, plan: LanePlan) -> bool:
-    """Whether all lanes have made all their passes over the data, by the state of all lanes."""
+    """Whether all lanes have completed all their passes over the data, by the state of all lanes."""
     epoch = np.asarray(state).reshape(-1, len(STATE_COLUMNS))[:, STATE_COLUMNS.index("epoch")]
     return plan.epochs is not None and bool((epoch >= plan.epochs).all())
 

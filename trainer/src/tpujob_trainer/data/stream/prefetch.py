@@ -1,4 +1,4 @@
-"""Threads that work ahead of the training loop, and never keep the process from ending.
+"""Threads that work ahead of the training loop, and never prevent the process from ending.
 
 They are daemon threads: a read that hangs on the network ends with the process, not the other way round.
 """
@@ -18,13 +18,13 @@ CLOSE_SECONDS = 1.0
 
 
 class Pending[T](Protocol):
-    """Something that is being made."""
+    """A value that is being made."""
 
     def is_there(self) -> bool:
-        """Whether it is made, and nothing has to be waited for any more."""
+        """Whether `wait` returns the value at once."""
 
     def wait(self) -> T:
-        """What was made; raises what went wrong."""
+        """The value; raises the error that making it raised."""
 
 
 class Deferred[T]:
@@ -34,12 +34,12 @@ class Deferred[T]:
         self.wait = work
 
     def is_there(self) -> bool:
-        """False: what is not asked for is not made too early."""
+        """False: the value is made only when it is asked for."""
         return False
 
 
 class _InPool[T]:
-    """Made by a thread."""
+    """A value that is made by a thread of a pool."""
 
     def __init__(self) -> None:
         self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -62,7 +62,7 @@ class ReadPool:
             thread.start()
 
     def submit[T](self, work: Callable[[], T]) -> Pending[T]:
-        """Have the work done."""
+        """Queues the work; returns its result, which is pending."""
         pending: _InPool[T] = _InPool()
         future = pending.future
 
@@ -79,9 +79,9 @@ class ReadPool:
         return pending
 
     def close(self) -> None:
-        """Start no further work, and end each thread after its present item.
+        """Starts no further work, and ends each thread after its current item.
 
-        Waits for them a little: an interpreter that ends while a thread is inside of Arrow is aborted.
+        Waits for the threads briefly: an interpreter that ends while a thread is inside Arrow is aborted.
         """
         self._closed = True
         for _ in self._threads:
@@ -97,7 +97,7 @@ class ReadPool:
 
 
 class Ahead[T]:
-    """Calls a function in a thread whenever less than `depth` results are left.
+    """Calls a function in a thread whenever fewer than `depth` results are left.
 
     A call gives one result, or several at once: waking a thread costs as much as making a small batch.
     """
@@ -113,7 +113,7 @@ class Ahead[T]:
         self._thread.start()
 
     def take(self) -> T:
-        """The next result; what went wrong in making it is raised here, after the results before it.
+        """The next result; an error of the function is raised here, after the results before it.
 
         Raises:
             ValueError: it was closed.
@@ -131,7 +131,7 @@ class Ahead[T]:
             raise self._error
 
     def close(self) -> None:
-        """Drop what is made, and end the thread; waiting takers get an error."""
+        """Drops the results, and ends the thread; waiting calls of `take` raise an error."""
         with self._changed:
             self._closed = True
             self._made.clear()

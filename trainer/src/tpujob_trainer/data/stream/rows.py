@@ -18,9 +18,9 @@ from tpujob_trainer.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 _NAMED = 5
-"""Skipped rows of each cause that are named."""
+"""How many skipped rows of each cause are named in messages."""
 _JUDGED_ROWS = 1000
-"""Rows read before their skipped part is judged."""
+"""Rows that are read before the fraction of skipped ones is checked."""
 
 
 REMEDIES = {
@@ -35,7 +35,7 @@ REMEDIES = {
 
 
 def with_remedy(cause: str) -> str:
-    """A cause, and what to do about it where something can be done."""
+    """A cause, with a remedy if there is one."""
     if "strftime_now" in cause:
         return f"{cause} (it asks for today's date: write one as chatTemplateDate)"
     remedy = REMEDIES.get(cause) or REMEDIES.get(cause.partition(": ")[0])
@@ -51,14 +51,14 @@ class UnitRows:
     numbers: np.ndarray
     """int64 [usable rows]: the place of each in the shuffled order of all rows of the unit."""
     originals: np.ndarray
-    """int64 [usable rows]: the place of each in the unit as the file has it."""
+    """int64 [usable rows]: the place of each in the unit, in the order of the file."""
     sizes: np.ndarray
-    """int64 [usable rows]: about the bytes of each; tokens count as four."""
+    """int64 [usable rows]: approximate bytes of each; a token counts as four."""
     skipped: dict[str, np.ndarray] = field(default_factory=dict)
     """For each cause, the places in the file of the rows that are left out."""
 
     def split(self, count: int) -> tuple[UnitRows, UnitRows]:
-        """The first rows, and the rest; both without what was skipped."""
+        """The first rows, and the rest; both without `skipped`."""
         return (
             UnitRows(self.column[:count], self.numbers[:count], self.originals[:count], self.sizes[:count]),
             UnitRows(self.column[count:], self.numbers[count:], self.originals[count:], self.sizes[count:]),
@@ -66,12 +66,12 @@ class UnitRows:
 
 
 def usable_rows(raw: RawRows, order: np.ndarray, first: int, kind: Kind = KINDS["text"]) -> UnitRows:
-    """The rows that can be trained on, from the `first` of a shuffled order on.
+    """The rows that can be trained on, in a shuffled order, starting at its row `first`.
 
     Args:
         raw: rows of the kind.
         order: int64 [rows]: which row is the n-th.
-        first: rows of the order to leave out.
+        first: how many rows of the order to leave out.
         kind: what the column holds, and how it becomes texts or tokens.
     """
     taken = order[first:]
@@ -98,11 +98,11 @@ class SkippedRows:
     """Counts of used and skipped rows, in all lanes of a process; fails when too many cannot be used."""
 
     def __init__(self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0) -> None:
-        """Count from zero.
+        """Starts to count at zero.
 
         Args:
-            name_row: what a row is called in messages, by its unit and its place there.
-            max_fraction: the largest part of all rows that may be skipped.
+            name_row: the name of a row in messages, from its unit and its place there.
+            max_fraction: the largest fraction of all rows that may be skipped.
         """
         self.used = 0
         self.by_cause: collections.Counter[str] = collections.Counter()
@@ -113,11 +113,11 @@ class SkippedRows:
 
     @property
     def skipped(self) -> int:
-        """Rows that gave no token."""
+        """The number of skipped rows, of all causes."""
         return self.by_cause.total()
 
     def add(self, unit: int, rows: UnitRows) -> None:
-        """Count the rows of a unit.
+        """Counts the rows of a unit.
 
         Raises:
             ConfigurationError: more rows than allowed could not be used.
@@ -129,7 +129,7 @@ class SkippedRows:
         self._judge()
 
     def add_refused(self, unit: int, places: np.ndarray, cause: str) -> None:
-        """Count rows as skipped that were counted as used.
+        """Counts rows as skipped that were counted as used.
 
         Raises:
             ConfigurationError: more rows than allowed could not be used.
@@ -140,7 +140,7 @@ class SkippedRows:
         self._judge()
 
     def summary(self) -> str:
-        """How many rows were skipped, by cause, and which came first."""
+        """The number of skipped rows of each cause, and the names of the first ones."""
         told = [
             f"{count} {with_remedy(cause)}: {', '.join(self._named[cause])}"
             f"{', …' if count > len(self._named[cause]) else ''}"

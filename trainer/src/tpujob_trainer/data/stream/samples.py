@@ -1,7 +1,7 @@
-"""Samples of webdataset tars as they are, batch after batch: the same ones whatever the number of processes.
+"""Batches of undecoded samples of webdataset tars: the same ones for any number of processes.
 
-The tars are the units: which lane reads which one, and in which order, is the plan's, as for text. A lane has no end;
-its position is a tar, and the next sample in that tar's shuffled order.
+The tars are the units: as for text, the plan determines which lane reads which one, and in which order. A lane has no
+end; its position is a tar, and the next sample in that tar's shuffled order.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tpujob_trainer.errors import ConfigurationError
 _READ_THREADS = 4
 
 StartRead = Callable[[int, int], Pending[list[Sample]]]
-"""Begins to read a unit in the order of an epoch."""
+"""Starts to read a unit in the order of an epoch."""
 
 
 class SampleLane:
-    """The samples of one lane, from a position on; the tar after the present one is read ahead."""
+    """The samples of one lane, starting at a position; the tar after the current one is read ahead."""
 
     def __init__(self, plan: LanePlan, number: int, start_read: StartRead, position: LanePosition) -> None:
         self.position = position
@@ -42,7 +42,7 @@ class SampleLane:
         self._empty = 0
 
     def take(self, count: int) -> list[Sample]:
-        """The next samples, after which the position is that behind them.
+        """The next samples; moves the position past them.
 
         Raises:
             ConfigurationError: there is no sample in any tar of this lane.
@@ -95,10 +95,10 @@ class SampleLoader(Iterator[list[Sample]]):
 
         Args:
             manifest: Of webdataset tars.
-            plan: Of all processes alike.
+            plan: The same on all processes.
             identity: Of the run's data (`identity_of`).
             rows: Rows of the global batch that this process holds, ascending.
-            state: Of the last batch consumed, int32 [lanes of all processes, columns]; None to begin.
+            state: Of the last batch consumed, int32 [lanes of all processes, columns]; None: start at the beginning.
 
         Raises:
             ConfigurationError: the state is not one of this data and plan.
@@ -120,7 +120,7 @@ class SampleLoader(Iterator[list[Sample]]):
         return pack_positions(self._identity, np.array([lane.position.numbers() for lane in self._lanes.values()]))
 
     def __next__(self) -> list[Sample]:
-        """The samples of the next batch, in the order of their rows; waits for storage where they are not read yet."""
+        """The samples of the next batch, in the order of their rows; waits for storage if they are not read yet."""
         of_rows = {
             row: sample
             for number, lane in self._lanes.items()

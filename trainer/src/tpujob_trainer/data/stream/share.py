@@ -1,4 +1,4 @@
-"""Which rows of the data a process starts with, as text: a person can see that processes read different ones."""
+"""Describes the rows that a process reads first, so that a user can see that processes read different ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_LANES, SHOWN_ROWS = 4, 3
 
 
 def first_rows(manifest: Manifest, plan: LanePlan, lane: int, source: int, position: LanePosition) -> str:
-    """What a lane reads next: rows by file and number; where a file's rows are not counted, the start of the unit."""
+    """What a lane reads next: rows by file and number; the start of the unit if a file's rows are not counted."""
     number = plan.unit(lane, position.epoch, position.unit, source)
     unit = manifest.unit(number)
     kind = manifest.sources[manifest.file_source[manifest.unit_file[number]]].format
@@ -26,11 +26,11 @@ def first_rows(manifest: Manifest, plan: LanePlan, lane: int, source: int, posit
 
 
 def describe_share(manifest: Manifest, plan: LanePlan, positions: Mapping[tuple[int, int], LanePosition]) -> str:
-    """The first rows of some lanes, and how many lanes there are beside them.
+    """The first rows of some lanes, and the number of other lanes.
 
     Args:
         manifest: the data.
-        plan: of all processes alike.
+        plan: the same on all processes.
         positions: of each lane of a process, by its number and source.
     """
     told = list(_of_lanes(manifest, plan, positions))

@@ -1,4 +1,4 @@
-"""Bytes as tokens, where no tokenizer is given."""
+"""Bytes as tokens, if no tokenizer is given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING, _ROOM = pa.scalar("", pa.large_string()), pa.scalar(" ", pa.large_stri
 
 
 class ByteTokenizer:
-    """Every byte of the UTF-8 text is a token; then bos 256, eos 257, pad 258."""
+    """Every byte of the UTF-8 text is a token; bos is 256, eos 257, pad 258."""
 
     vocab_size = 259
     bos = 256
@@ -45,12 +45,12 @@ class ByteTokenizer:
         return encoded
 
     def decode(self, ids: Sequence[int], *, with_special: bool = False) -> str:
-        """The text of these bytes; ids above 255 are left out, and are not written in any way."""
+        """The text of these bytes; ids above 255 are left out, also if `with_special`."""
         return bytes(number for number in map(int, ids) if number < 256).decode(errors="replace")
 
     def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The bytes of each text between bos and eos; nothing is done token by token."""
-        # Arrow makes room for the two faster than numpy could put the bytes between them.
+        """The bytes of each text between bos and eos, without a loop over tokens."""
+        # Arrow makes room for bos and eos faster than numpy could insert them.
         offsets, data = _buffers(pc.binary_join_element_wise(_NOTHING, texts, _NOTHING, _ROOM))
         tokens = data.astype(np.int32)
         tokens[offsets[:-1]] = self.bos

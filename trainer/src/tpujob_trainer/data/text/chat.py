@@ -1,4 +1,4 @@
-"""Conversations as text, by the chat template that comes with a tokenizer, and which of it the assistant says."""
+"""Conversations as text, by the chat template of a tokenizer, and which part of it the assistant writes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tpujob_trainer.errors import ConfigurationError
 REFUSED = "refused by the chat template"
 _QUOTED = re.compile("'([^']*)'")
 MOST_REASON = 80
-"""Characters of what a template says for a cause, which is counted and shown by name."""
+"""Characters of a template's own message that are kept in a cause, by which rows are counted and shown."""
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """Writes conversations."""
+    """Writes conversations as text."""
 
     template: Template
     source: str
     """Jinja."""
     given: Mapping[str, Any]
-    """What it is called with beside the messages."""
+    """Its arguments, apart from the messages."""
 
     @classmethod
     def compiled(cls, source: str, special: Mapping[str, str], name: str) -> ChatTemplate:
-        """Compile a template.
+        """Compiles a template.
 
         Args:
             source: Jinja.
@@ -51,11 +51,11 @@ class ChatTemplate:
             raise ConfigurationError(
                 f"spec.trainer.data.tokenizer: the chat template of {name!r}: {problem}"
             ) from error
-        # As transformers calls it: a template asks whether they are none, too.
+        # As transformers calls it: templates also test whether these are None.
         return cls(template, source, {"tools": None, "documents": None, **special})
 
     def called(self, call: ChatCall) -> ChatTemplate:
-        """The same template, called with more."""
+        """The same template with more arguments."""
         given = {**self.given, **json.loads(call.arguments)}
         if call.date:
             given["strftime_now"] = datetime.datetime.fromisoformat(call.date).strftime
@@ -76,9 +76,9 @@ class ChatTemplate:
 
         Args:
             conversation: messages.
-            loss_on: what of the text is learned.
-            is_prompt: write it up to where its last answer begins.
-            tools: what may be called in it.
+            loss_on: which part of the text is learned.
+            is_prompt: write it only up to the start of its last answer.
+            tools: those that may be called in it.
 
         Raises:
             ConversationError: as `rendered` and `prompt`.
@@ -88,10 +88,10 @@ class ChatTemplate:
         return self.rendered(conversation, loss_on, tools=tools)
 
     def prompt(self, conversation: Sequence[Any], *, tools: Sequence[Any] | None = None) -> str:
-        """The text after which the assistant answers; where the conversation ends with an answer, without that one.
+        """The text that the assistant is to answer; an answer at the end of the conversation is left out.
 
         Raises:
-            ConversationError: the template refuses it, or nothing is left to be answered.
+            ConversationError: the template refuses it, or there is no message to answer.
         """
         messages = _messages(conversation)
         if messages and _is_answer(messages[-1]):
@@ -101,10 +101,11 @@ class ChatTemplate:
         return self._render(messages, tools, add_generation_prompt=True).text
 
     def rendered(self, conversation: Sequence[Any], loss_on: LossOn, *, tools: Sequence[Any] | None = None) -> Rendered:
-        """The text of a conversation, and what of it is learned: all, or what the assistant says.
+        """The text of a conversation, and which part of it is learned: all, or what the assistant writes.
 
-        Where the template does not mark it with `{% generation %}`, the assistant's turn is what the conversation up to
-        it has more than the conversation before it with the prompt to answer. Its end-of-turn token is part of it.
+        If the template does not mark it with `{% generation %}`, the assistant's turn is the text that the conversation
+        up to and including it adds to the conversation before it with the generation prompt. Its end-of-turn token is
+        part of it.
 
         Raises:
             ConversationError: the template refuses it, or the assistant's turns cannot be distinguished from the rest.
@@ -141,7 +142,7 @@ class ChatTemplate:
             raise ConversationError(str(error), cause=self._cause(error)) from error
 
     def _cause(self, error: Exception) -> str:
-        """What it is counted as: the template's own words, none of the conversation's."""
+        """The cause by which the row is counted: with the template's own words, and none of the conversation's."""
         said = " ".join(str(error).split())
         if isinstance(error, jinja2.UndefinedError):
             is_own = all(name.endswith(" object") or name in self.source for name in _QUOTED.findall(said))
@@ -153,9 +154,9 @@ class ChatTemplate:
 
 
 def _messages(conversation: Sequence[Any]) -> list[Any]:
-    """The messages, of which keys that are null are not there: Arrow gives each all keys that any has.
+    """The messages without keys that are null: Arrow gives each message the keys of all.
 
-    But content beside calls of tools may be none, by which templates know such a message.
+    Null content beside tool calls is kept, because templates recognize such a message by it.
     """
     found = []
     for message in conversation:
@@ -171,6 +172,6 @@ def _is_answer(message: Any) -> bool:
 
 
 UNTOLD = "assistant turns that the chat template rewrites"
-"""The text up to a turn is not how the whole text begins."""
+"""The text up to a turn is not a prefix of the whole text."""
 UNASKED = "conversation without a message before its answer"
-"""There is nothing to go on behind."""
+"""There is nothing to answer."""

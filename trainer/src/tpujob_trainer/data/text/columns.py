@@ -1,6 +1,6 @@
-"""What a column of text, of messages or of tokens becomes: texts or token ids, and rows that are no use.
+"""Converts a column of text, messages or tokens to texts or token ids, and finds the rows that are unusable.
 
-A kind is called with an Arrow column and the rows to take of it, in their order.
+A kind is called with an Arrow column and the rows to take from it, in their order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from tpujob_trainer.data.template import Rendered
 
 Render = Callable[[Any], Rendered]
-"""The text of a conversation or of a row, and what of it is learned."""
+"""Returns the text of a conversation or a row, and which part of it is learned."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """Rows of a column in the order wanted."""
+    """Rows of a column in the requested order."""
 
     column: Any
     """Arrow large_string, or large_list of int32 [rows]; or a struct of `text` and `learned` (`LEARNED`). Null where a
@@ -30,7 +30,7 @@ class Made:
     sizes: np.ndarray
     """int64 [rows]"""
     skipped: dict[str, np.ndarray]
-    """For each cause a bool [rows]; no row has two."""
+    """For each cause, bool [rows]; a row has at most one cause."""
 
     def take(self, rows: np.ndarray) -> Made:
         """Some of the rows."""
@@ -43,7 +43,7 @@ Kind = Callable[[Any, np.ndarray], Made]
 
 
 def texts(column: Any, rows: np.ndarray) -> Made:
-    """Texts of any Arrow type of text or bytes."""
+    """Texts from a column of any Arrow type of text or bytes."""
     return _texts(_as_binary(column).take(pa.array(rows)))
 
 
@@ -67,21 +67,21 @@ def messages(column: Any, order: np.ndarray, *, render: Render, marks_learned: b
 
     Args:
         column: lists of messages, or JSON.
-        order: which of them.
+        order: the rows to take.
         render: writes one.
-        marks_learned: whether the result says what of each text is learned.
+        marks_learned: whether the result states which part of each text is learned.
     """
     given = _conversations(_one_array(column).take(pa.array(order)))
     return rendered(given, render, refusal="refused by the chat template", marks_learned=marks_learned)
 
 
 def rows(column: Any, order: np.ndarray, *, render: Render, marks_learned: bool) -> Made:
-    """Texts that a template makes of several columns, structs or JSON; rows that it refuses are skipped."""
+    """Texts that a template makes from several columns, structs or JSON; rows that it refuses are skipped."""
     return rendered(_rows(column, order), render, refusal="refused by the template", marks_learned=marks_learned)
 
 
 def row_tokens(column: Any, order: np.ndarray, *, encode: Callable[[Any], list[int]], vocab_size: int) -> Made:
-    """Token ids that a function of the user's makes of several columns; rows that it leaves out are skipped."""
+    """Token ids that the user's function makes from several columns; rows that it leaves out are skipped."""
     ids: list[list[int] | None] = []
     is_left_out = np.zeros(len(order), dtype=bool)
     for at, row in enumerate(_rows(column, order)):
@@ -96,7 +96,7 @@ def row_tokens(column: Any, order: np.ndarray, *, encode: Callable[[Any], list[i
 
 
 def _rows(column: Any, order: np.ndarray) -> list[Any]:
-    """Of several columns, structs or JSON, as dictionaries."""
+    """The rows of several columns, given as structs or JSON, as dictionaries."""
     taken = _one_array(column).take(pa.array(order))
     given: list[Any] = taken.to_pylist()
     if pa.types.is_struct(taken.type):
@@ -105,13 +105,13 @@ def _rows(column: Any, order: np.ndarray) -> list[Any]:
 
 
 def rendered(values: Sequence[Any], render: Render, *, refusal: str, marks_learned: bool) -> Made:
-    """Texts of values: null for None, empty for what has no content, refused where the template does so.
+    """Texts of values; skips None as null, values without content as empty, and those that the template refuses.
 
     Args:
         values: what the template is called with; `UNREADABLE` is refused.
         render: writes one.
-        refusal: what it is called when the template refuses.
-        marks_learned: whether the result says what of each text is learned.
+        refusal: the cause of values that the template refuses.
+        marks_learned: whether the result states which part of each text is learned.
     """
     texts: list[bytes | None] = []
     learned: list[list[int]] = []
@@ -136,7 +136,7 @@ def rendered(values: Sequence[Any], render: Render, *, refusal: str, marks_learn
 
 
 def _rendered(value: Any, render: Render, refusal: str) -> tuple[str | None, tuple[tuple[int, int], ...], str | None]:
-    """Text, what of it is learned, and why it is skipped."""
+    """The text, which part of it is learned, and why it is skipped."""
     if value is None:
         return None, (), "null"
     if value is UNREADABLE:
@@ -167,10 +167,10 @@ def _conversation(text: bytes | str) -> Any:
 
 
 UNREADABLE = object()
-"""Stands for a row that holds nothing a template could be called with."""
+"""Stands for a row whose content no template can be called with."""
 
 NOT_LEARNED = "nothing in it to learn"
-"""A text of which the template marks nothing."""
+"""A text in which the template marks nothing."""
 
 LEFT_OUT = "left out by data.custom"
 """A row for which the user's function returned None: counted, and no fault of the data."""
@@ -183,7 +183,7 @@ class ConversationError(Exception):
     """A conversation or a row that the template cannot write."""
 
     def __init__(self, message: str, *, cause: str | None = None) -> None:
-        """`cause` is what rows are counted as that are left out for it; None: refused."""
+        """`cause` is the cause by which rows are counted that are left out for it; None: refused."""
         super().__init__(message)
         self.cause = cause
 
@@ -217,7 +217,7 @@ def _as_text(column: Any) -> tuple[Any, np.ndarray]:
     is_invalid = np.zeros(len(column), dtype=bool)
     try:
         return column.cast(pa.large_string()), is_invalid
-    except pa.ArrowInvalid:  # some row is not UTF-8: look which
+    except pa.ArrowInvalid:  # some row is not UTF-8: find which
         for row, value in enumerate(column.to_pylist()):
             is_invalid[row] = value is not None and not _is_utf8(value)
     column = pc.if_else(pa.array(is_invalid), pa.scalar(None, pa.large_binary()), column)

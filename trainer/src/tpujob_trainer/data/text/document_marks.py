@@ -1,4 +1,4 @@
-"""Documents of token ids: what begins and what ends each, and which texts are none."""
+"""Documents of token ids: adds the tokens that begin and end each, and refuses texts with special tokens."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 def between_marks(
     encoded: Sequence[Sequence[int]], bos: int | None, eos: int, special: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Documents of these ids: all tokens one after the other, int32, and how many each has, int64.
+    """Documents of these ids: all tokens concatenated, int32, and the number of tokens of each, int64.
 
     Args:
         encoded: the ids of each text; one with a special id becomes a document of no tokens.
         bos: begins each document, if not None.
         eos: ends each document.
-        special: int32, ids that a text may not have, ascending.
+        special: int32, ids that a text must not have, ascending.
     """
     counts = np.array([len(ids) for ids in encoded], dtype=np.int64)
     ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int32, count=int(counts.sum()))
@@ -45,7 +45,7 @@ def between_marks(
 
 
 def _contains(some: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Whether each number is one of these, int32 and ascending."""
+    """Whether each number is in `some`, int32 and ascending."""
     if not len(some):
         return np.zeros(len(numbers), dtype=bool)
     is_one = np.zeros(int(some[-1]) + 2, dtype=bool)

@@ -1,4 +1,4 @@
-"""Rows to documents of tokens: what a lane calls with some rows at a time."""
+"""Converts rows to documents of tokens; a lane calls it with some rows at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Encoded(NamedTuple):
     """Documents as tokens."""
 
     ids: np.ndarray
-    """int32, of all documents one after the other."""
+    """int32, of all documents, concatenated."""
     lengths: np.ndarray
     """int64 [rows], tokens of each; 0 for a row that cannot be used."""
     learned: np.ndarray | None = None
@@ -31,11 +31,11 @@ class Encoded(NamedTuple):
 
 
 class Documents(Protocol):
-    """Tokens of rows."""
+    """Converts rows to tokens."""
 
     @property
     def refusal(self) -> str:
-        """Why a row has no token."""
+        """The cause for which a row has no token."""
 
     def __call__(self, column: Any) -> Encoded:
         """The documents of rows that a `Kind` made."""
@@ -59,7 +59,7 @@ class WrittenDocuments:
     refusal = "no token"
 
     def __init__(self, tokenizer: Tokenizer, *, adds_marks: bool) -> None:
-        """`adds_marks`: put the tokens that begin and end a document around each, where they are not there already."""
+        """`adds_marks`: whether to add the tokens that begin and end a document, if they are missing."""
         self._tokenizer = tokenizer
         self._adds_marks = adds_marks
 
@@ -71,7 +71,7 @@ class WrittenDocuments:
 
 
 class LearnedDocuments:
-    """The same, of which some characters are learned (`columns.LEARNED`): a token that has one of them is."""
+    """The same, with some characters learned (`columns.LEARNED`): a token with one of them is learned."""
 
     refusal = "no token"
 
@@ -94,7 +94,7 @@ class LearnedDocuments:
 
 
 def _marked(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """The ids between bos and eos, which are not doubled; none stay none."""
+    """The ids between bos and eos, which are not doubled; no ids stay no ids."""
     if not len(ids):
         return ids
     before = [] if tokenizer.bos is None or ids[0] == tokenizer.bos else [tokenizer.bos]
@@ -103,7 +103,7 @@ def _marked(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _as_marked(learned: np.ndarray, ids: np.ndarray, marked: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Which of the marked ids are learned: eos is if the text ends with what is, bos never."""
+    """Which of the marked ids are learned: an added eos if the last id of the text is, an added bos never."""
     if len(marked) == len(ids):
         return learned
     before = int(ids[0] != tokenizer.bos and tokenizer.bos is not None)
@@ -130,7 +130,7 @@ def _overlaps(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
 
 class TokenDocuments:
-    """Ids as they are, a document in each row."""
+    """Ids unchanged, one document in each row."""
 
     refusal = "no token"
 
@@ -141,7 +141,7 @@ class TokenDocuments:
 
 
 def documents_of(column: Column, tokenizer: Tokenizer) -> Documents:
-    """How the rows of a column become tokens."""
+    """The converter of a column's rows to tokens."""
     if column.kind == "tokens" or column.makes_tokens:
         return TokenDocuments()
     if column.special_tokens == "text":
@@ -155,10 +155,10 @@ def documents_of(column: Column, tokenizer: Tokenizer) -> Documents:
 
 
 def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
-    """How a column becomes texts or ids.
+    """The converter of a column to texts or ids.
 
     Raises:
-        ConfigurationError: there are messages, and the tokenizer has no template for them.
+        ConfigurationError: there are conversations, and the tokenizer has no chat template.
     """
     if column.kind == "tokens":
         return functools.partial(columns.tokens, vocab_size=tokenizer.vocab_size)
@@ -192,5 +192,5 @@ def _without_special(render: Render, special: re.Pattern[str], value: Any) -> Re
 
 
 def _any_of(texts: Iterable[str]) -> str:
-    """A pattern that finds one of these texts, inside of JSON, or nothing at all."""
+    """A pattern that matches any of these texts inside JSON; without texts, a pattern that matches nothing."""
     return "|".join(re.escape(json.dumps(text, ensure_ascii=False)[1:-1]) for text in texts) or "(?!)"

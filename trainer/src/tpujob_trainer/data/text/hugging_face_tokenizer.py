@@ -30,14 +30,14 @@ class HuggingFaceTokenizer:
         chat_template: str | None = None,
         special_as_text: bool = False,
     ) -> None:
-        """Read a definition.
+        """Reads a definition.
 
         Args:
             definition: content of tokenizer.json.
-            special: `bos_token` and `eos_token` where the model's author has named them.
+            special: `bos_token` and `eos_token`, if the model's author has named them.
             name: where it came from, for messages.
-            chat_template: Jinja, where there is one.
-            special_as_text: take special tokens in a text for characters like others.
+            chat_template: Jinja; None: there is none.
+            special_as_text: encode special tokens in a text as ordinary characters.
 
         Raises:
             ConfigurationError: it cannot be read, or has no token that ends a document.
@@ -75,7 +75,7 @@ class HuggingFaceTokenizer:
 
     @functools.cached_property
     def spelled_out(self) -> Tokenizer:
-        """The same tokenizer, for which special tokens in a text are characters like others."""
+        """The same tokenizer, which encodes special tokens in a text as ordinary characters."""
         return HuggingFaceTokenizer(*self._given, special_as_text=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

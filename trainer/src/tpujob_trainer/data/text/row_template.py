@@ -1,4 +1,4 @@
-"""Rows with any columns as texts or conversations: by `data.template`, `data.messages` or `data.custom`."""
+"""Writes rows with any columns as texts or conversations: by `data.template`, `data.messages` or `data.custom`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tpujob_trainer.parsing.references import load_reference
 
 
 def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate | None) -> Render:
-    """What makes a text of a row, and says what of it is learned.
+    """The function that makes a text from a row, and states which part of it is learned.
 
-    A column that is null is not there: a template that writes it refuses the row, one that asks for it
-    (`{% if answer is defined %}`, `default`) need not.
+    A column that is null is undefined: a template that writes it refuses the row, unless it tests for it (`{% if answer
+    is defined %}`, `default`).
 
     Args:
         column: with the templates, or the function.
@@ -58,7 +58,7 @@ def _with_tools(column: Column, names: tuple[str, str], chat: ChatTemplate, row:
 
 
 def _listed(value: Any, name: str) -> list[Any] | None:
-    """A list, or one that is written as JSON."""
+    """The value as a list, which may be given as JSON; None: there is none."""
     if isinstance(value, bytes | str):
         try:
             value = json.loads(value) if value else None
@@ -70,7 +70,7 @@ def _listed(value: Any, name: str) -> list[Any] | None:
 
 
 def row_encoder(column: Column) -> Callable[[Mapping[str, Any]], list[int]]:
-    """The user's function that makes token ids of a row."""
+    """The user's function that makes token ids from a row, with a check of what it returns."""
     assert column.custom is not None
     function = load_reference(column.custom, column.field)
 
@@ -101,7 +101,7 @@ def _by_function(
 
 
 def _called(function: Callable[[dict[str, Any]], Any], column: Column, row: Mapping[str, Any]) -> Any:
-    """What the user's function makes of a row.
+    """The result of the user's function for a row.
 
     Raises:
         ConversationError: it leaves the row out.
@@ -138,5 +138,5 @@ def _call(template: Template, row: Mapping[str, Any], special: Mapping[str, str]
 
 
 def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Parquet has texts as bytes, too."""
+    """The row with bytes as text: parquet may have texts as bytes."""
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}

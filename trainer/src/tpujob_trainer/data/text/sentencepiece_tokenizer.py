@@ -1,4 +1,4 @@
-"""Models of SentencePiece: tokenizer.model."""
+"""Tokenizers of SentencePiece: tokenizer.model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpujob_trainer.errors import ConfigurationError
 
 
 class SentencePieceTokenizer:
-    """A SentencePiece model (.model), as Llama 2, Gemma and T5 have."""
+    """A SentencePiece model (.model), as in Llama 2, Gemma and T5."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class SentencePieceTokenizer:
         chat_template: str | None = None,
         special_as_text: bool = False,
     ) -> None:
-        """Read a model; the arguments are those of `HuggingFaceTokenizer`.
+        """Reads a model; the arguments are those of `HuggingFaceTokenizer`.
 
         Raises:
             ConfigurationError: it cannot be read, or has no token that ends a document.
@@ -67,7 +67,7 @@ class SentencePieceTokenizer:
 
     @functools.cached_property
     def spelled_out(self) -> Tokenizer:
-        """The same tokenizer, for which special tokens in a text are characters like others."""
+        """The same tokenizer, which encodes special tokens in a text as ordinary characters."""
         return SentencePieceTokenizer(*self._given, special_as_text=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Where a generated text ends by the caller's stop strings."""
+"""Finds where a generated text ends, by the caller's stop strings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 
 def before_any(stop: Sequence[str], text: str) -> str:
-    """The text before the first of these strings; all of it where none is there."""
+    """The text before the first of these strings; all of it if it has none."""
     return text[: min((at for each in stop if (at := text.find(each)) >= 0), default=len(text))]
 
 
 def tokens_until_stop(stop: Sequence[str], tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int | None:
-    """How many of the tokens it takes for their text to hold one of these strings; None: all of them do not."""
+    """The number of tokens after which their text first has one of these strings; None: it never has one."""
 
     def is_there(count: int) -> bool:
         text = decode(tokens[:count])

@@ -1,4 +1,4 @@
-"""Vocabularies of tiktoken as tokenizer.json.
+"""Converts vocabularies of tiktoken to tokenizer.json.
 
 Such a file has a line for each token, its bytes in base64 and its rank. It has neither the pattern that divides a text
 into words nor the special tokens: those of the encodings that OpenAI publishes are known by the file's name
@@ -62,18 +62,18 @@ _KNOWN: Mapping[str, tuple[str, Mapping[int, str]]] = {
 
 
 def is_tiktoken(definition: bytes) -> bool:
-    """Whether the content of a file begins as one of these."""
+    """Whether the content of a file begins like a tiktoken vocabulary."""
     return _LINE.match(definition) is not None
 
 
 def tokenizer_json(definition: bytes, settings: Mapping[str, Any], *, file: str, problem: str) -> bytes:
-    """The same vocabulary as the `tokenizers` library reads it.
+    """The same vocabulary as a tokenizer.json, which the `tokenizers` library reads.
 
     Args:
         definition: content of the file.
-        settings: of the tokenizer_config.json beside it; empty where there is none.
+        settings: of the tokenizer_config.json beside it; empty if there is none.
         file: its name.
-        problem: what messages begin with: the field and what was given.
+        problem: the beginning of messages: the field and its value.
 
     Raises:
         ConfigurationError: it cannot be read, or its special tokens are unknown.
@@ -100,7 +100,7 @@ def tokenizer_json(definition: bytes, settings: Mapping[str, Any], *, file: str,
             "decoder": by_bytes,
             "model": {
                 "type": "BPE",
-                # A word that is a token is one, whatever its parts would be merged to.
+                # A word that is a token stays one token, whatever its parts would be merged to.
                 "ignore_merges": True,
                 "vocab": vocabulary,
                 "merges": [pair for pair in merges if len(pair) == 2],
@@ -123,7 +123,7 @@ def _ranks(definition: bytes, problem: str) -> dict[bytes, int]:
 
 
 def _parts(ranks: Mapping[bytes, int], token: bytes) -> list[bytes]:
-    """What a token was merged from: its bytes, merged as long as a merge has a lower rank than the token."""
+    """The parts that a token was merged from: its bytes, merged as long as a merge has a lower rank than the token."""
     parts = [token[at : at + 1] for at in range(len(token))]
     limit = ranks[token]
     while len(parts) > 2:
@@ -137,7 +137,7 @@ def _parts(ranks: Mapping[bytes, int], token: bytes) -> list[bytes]:
 
 
 def _characters() -> dict[int, str]:
-    """A printable character for each byte, as byte-level BPE has them since GPT-2."""
+    """A printable character for each byte, as in byte-level BPE since GPT-2."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + at) for at, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Reads the tokenizer that `data.tokenizer` names, of whichever kind it is."""
+"""Reads the tokenizer that `data.tokenizer` names, of any supported kind."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-"""As gpt2 or Qwen/Qwen2.5-7B; a path that is there is a path all the same."""
+"""Such as gpt2 or Qwen/Qwen2.5-7B; a path that exists counts as a path nevertheless."""
 _FILES = (".json", ".model", ".tiktoken")
 _SETTINGS, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 
 
 def load_tokenizer(config: DataConfig) -> Tokenizer:
-    """The tokenizer that `config.tokenizer` names; of bytes where it names none.
+    """The tokenizer that `config.tokenizer` names; that of bytes if it names none.
 
     Raises:
         NotFoundError: the file is not there, or may not be read.
@@ -64,7 +64,7 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
 
 
 def _found(filesystem: Any, named: str, query: str) -> tuple[str, bytes]:
-    """Where the tokenizer is, and what is in it: the file that is named, or that of the folder."""
+    """The path and the content of the tokenizer: the named file, or the tokenizer file in the named folder."""
     folder = named.rstrip("/")
     in_folder = [f"{folder}/tokenizer.json", f"{folder}/tokenizer.model"]
     candidates = [named] if query else [named, *in_folder] if named.endswith(_FILES) else [*in_folder, named]

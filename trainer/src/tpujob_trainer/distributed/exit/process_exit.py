@@ -1,10 +1,10 @@
-"""How a process ends: heard in every phase, in time, and with the cause in one line.
+"""The end of a process: by signal in every phase, in time, and with the cause in one line.
 
-- A wake-up descriptor and a thread hear the signals: a Python handler would sleep through a compile.
-- Whatever happens, the process is gone before the grace period is: one deadline, grace minus a margin.
+- A wake-up descriptor and a thread receive the signals: a Python handler would not run during a compilation.
+- Whatever happens, the process ends before the grace period does: one deadline, the grace period minus a margin.
 - A process that fails reports it to the others (`peers`), and they end at once, naming it.
-- Who makes no progress (`watchdog`) ends with the stacks of all threads, and all others with theirs.
-- It ends by `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
+- A process that makes no progress (`watchdog`) ends with the stacks of all its threads, and so do all others.
+- It ends with `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_REQUEST_SECONDS = 1.0
 """Signals closer together are one request: a terminal's Ctrl-C may come twice, directly and forwarded."""
 FAILURE_SECONDS = 5.0
-"""Beyond the heartbeat: for one that sees a broken exchange to hear who is lost."""
+"""In addition to the heartbeat: for a process that sees a broken exchange to learn which peer is lost."""
 EXIT_CALLBACK_SECONDS = 5.0
-"""Limit for what is done at exit (the attempt's file on a slow bucket)."""
+"""Limit for the exit callbacks (the attempt's file on a slow bucket)."""
 LAST_SECONDS = 90.0
-"""After which a process that leaves is gone even if its interpreter stands still: its launcher no longer watches it."""
+"""After which a process that leaves is gone even if its interpreter hangs: its launcher no longer watches it."""
 
 _PEER_LOST = re.compile(
     r"gloo|connection (closed|reset) by peer|heartbeat timeout|coordination service|unhealthy|broken pipe",
@@ -60,22 +60,22 @@ _TIMED_OUT = re.compile(r"timed? ?out|DEADLINE_EXCEEDED", re.IGNORECASE)
 def run_to_exit(
     main: Callable[[StopRequest], int], process: Process | None, *, message_file: Path | None, grace_seconds: float
 ) -> NoReturn:
-    """Runs `main` and ends the process with its exit code, or with that of what it raised. Call it in the main thread.
+    """Runs `main` and ends the process with its exit code, or with that of its error. Call it in the main thread.
 
     Args:
         main: Gets the request to stop; returns the exit code.
-        process: Named in the termination message; None: it is not known.
-        message_file: Of the termination message; None: none is read.
-        grace_seconds: Time from being asked to stop to being killed.
+        process: Named in the termination message; None: unknown.
+        message_file: For the termination message; None: none is written.
+        grace_seconds: Time from the request to stop until the process is killed.
     """
     faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
-    # So does an interpreter that stands still: its launcher sends this before it kills the process.
+    # So does an interpreter that hangs: the launcher sends this signal before it kills the process.
     faulthandler.register(signal.SIGURG, all_threads=True)
     _Exit(_name(process), message_file, grace_seconds).run(main)
 
 
 def explain(error: BaseException) -> tuple[int, str]:
-    """Exit code and one line for what ended the run."""
+    """The exit code and one line about the error that ended the run."""
     text = _one_line(error)
     if is_lost_peer(error):
         return 1, f"lost another process, whose own log has the cause; seen here: {text}"
@@ -85,13 +85,13 @@ def explain(error: BaseException) -> tuple[int, str]:
         return int(error.exit_code), text
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.STOPPED, "interrupted"
-    # Of the classes that storage raises: words such as "Forbidden" in any other error are a program's own.
+    # Only for the classes that storage raises: in any other error, words such as "Forbidden" are the program's own.
     is_refused = isinstance(error, OSError) and storage_errors.is_refused(error)
     return ExitCode.NOT_FOUND if is_refused else 1, f"{type(error).__name__}: {text}"
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether the error is the echo of another process's end, in a collective or in the coordination service."""
+    """Whether the error only reflects another process's end, in a collective or in the coordination service."""
     if isinstance(error, CoordinationError):
         return True
     # JAX raises a RuntimeError whose text comes from gloo or from the service; both name the peer by address only.
@@ -99,7 +99,7 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 class _Exit:
-    """The one way out: the first thread that leaves ends the process, later ones wait for that."""
+    """Ends the process once: the first thread that leaves does it, later ones wait for that."""
 
     def __init__(self, name: str, message_file: Path | None, grace_seconds: float) -> None:
         self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined, on_watched=self._watched)
@@ -126,7 +126,7 @@ class _Exit:
         self._end(code, "ended")
 
     def leave(self, code: int, message: str, *, tell: bool = True) -> NoReturn:
-        """Ends the process out of order; `tell` the others when they do not know yet."""
+        """Ends the process early; `tell` the others if they do not know yet."""
         if self._peers is not None and tell and code != ExitCode.FINISHED:
             self._peers.fail(End(self._peers.process_id, code, message))
         self._end(code, message)
@@ -138,7 +138,7 @@ class _Exit:
         try:
             line = f"{self._name}: {message}"
             words = "" if code == ExitCode.FINISHED else line
-            # First of all: whatever hangs or kills from here on, the cause is reported.
+            # First of all: the cause is reported, whatever hangs or kills the process from now on.
             if words:
                 self._leave_message(words)
             if code == ExitCode.STALLED:
@@ -179,7 +179,7 @@ class _Exit:
         return self._stop.seconds_left() + leaving_seconds(self._stop.grace_seconds)
 
     def _why_unsaved(self) -> str:
-        """What kept the last save from its commit, where the report knows."""
+        """Why the last save was not committed, in parentheses; empty if the report has no reason."""
         said = self._stop.final_report().get("checkpoint_message") if self._stop.final_report is not None else None
         return f" ({said})" if said else ""
 
@@ -206,9 +206,9 @@ class _Exit:
         self._end(first.code, first.message)
 
     def _leave_after_loss(self, peers: Peers, error: BaseException) -> NoReturn:
-        """Waits until a peer is lost or has reported its end, which another thread receives.
+        """Ends the process after a failed exchange: waits until a peer is lost or has reported its end.
 
-        Without that it is an exchange that took too long, and a process is behind the others.
+        If that does not happen and the exchange timed out, a process is behind the others: this is a stall.
         """
         if (end := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
             self._receive_failure(end)
@@ -256,11 +256,11 @@ class _Exit:
 
 
 def _delay_aborts() -> None:
-    """Lets the thread that aborts this process sleep for six seconds first.
+    """Makes a thread that aborts this process sleep for six seconds first.
 
-    When process 0 is gone, JAX's client notices within milliseconds and aborts, in a C++ thread, without a word about
-    who is lost. Meanwhile our own threads say it and leave. The handler is C's `sleep`, called with the signal's number
-    as seconds: no Python code could run there.
+    When process 0 is gone, JAX's client notices within milliseconds and aborts, in a C++ thread, without naming the
+    lost process. Meanwhile our own threads report it and leave. The handler is C's `sleep`, called with the signal's
+    number as seconds: no Python code could run there.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -269,7 +269,7 @@ def _delay_aborts() -> None:
 
 
 def _exited(error: SystemExit) -> tuple[int, str]:
-    """Exit code and message of a program that calls sys.exit in the middle of its work: 0 is no success then."""
+    """The exit code and message of a program that calls sys.exit during its work: 0 is not a success then."""
     if isinstance(error.code, str):
         return 1, error.code
     code = error.code or 0
@@ -281,7 +281,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _name(process: Process | None) -> str:
-    """This process, as people look for it: "host-1: process 1 of 4"."""
+    """The name of this process for messages: "host-1: process 1 of 4"."""
     host = socket.gethostname()
     if isinstance(process, DistributedProcess):
         return f"{host}: process {process.process_id} of {process.num_processes}"

@@ -1,4 +1,4 @@
-"""How the programs end that `tpujob` starts for one answer, such as `data.inspection`."""
+"""The end of programs that `tpujob` starts for one answer, such as `data.inspection`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NoReturn
 
 
 def end(code: int) -> NoReturn:
-    """Ends the process with this code; what was written to stdout and stderr has been passed on.
+    """Flushes stdout and stderr, and ends the process with this code.
 
-    Without the shutdown of the interpreter: a thread of a library that is still at work then aborts a process whose
-    answer is complete (apache/arrow#34314).
+    It skips the interpreter's shutdown, in which a library's thread that still runs aborts a process whose answer is
+    complete (apache/arrow#34314).
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -17,9 +17,9 @@ _WAITING = (
     ("tpujob_trainer/train/evaluation.py", "read"),
     ("tpujob_trainer/checkpoint/fingerprint.py", "wait"),
 )
-"""Ends of files, and functions of them, that wait for other processes: in a computation, or in JAX's service."""
+"""Ends of paths, and functions there (None: any), that wait for other processes: in a computation or JAX's service."""
 _LOOKED_AT = 4
-"""Innermost frames of the main thread that are looked at for them."""
+"""Number of innermost frames of the main thread that are searched for them."""
 
 
 def all_threads() -> str:
@@ -42,7 +42,7 @@ def main_thread() -> tuple[str, bool]:
         return "", False
     inner = _innermost(frame)
     waits = any(path.endswith(end) and wanted in (None, name) for path, _, name in inner for end, wanted in _WAITING)
-    # The innermost line is often one of the standard library's; ours, or the user's, says more.
+    # The innermost line is often in the standard library; one in our code, or the user's, is more useful.
     path, line, function = next((place for place in inner if "/lib/python" not in place[0]), inner[0])
     return f"{Path(path).name}:{line} in {function}", waits
 

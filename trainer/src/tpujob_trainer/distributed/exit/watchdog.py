@@ -1,9 +1,9 @@
 """Notices that a run has stopped making progress, and ends it with the stacks of all threads.
 
 - Progress is a change of the report: a step, or a new phase. No caller has to feed the watchdog.
-- Steps are short and alike, so their limit follows from how long they usually take; restoring and compiling are not,
-  so they have a limit of their own, which is also the grace at start.
-- It is a thread, and looks at nothing that the devices hold: it works while the main thread waits for ever.
+- Steps are short and similar, so their limit is derived from their usual duration; restoring and compiling are not,
+  so they have a separate limit, which also applies at the start.
+- It runs in a thread and does not access the devices: it works even if the main thread hangs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tpujob_trainer.parsing.from_mapping import Range
 LEAST_STEP_SECONDS = 300.0
 """A stalled file system or a slow bucket often comes back within minutes."""
 USUAL_STEPS = 20.0
-"""A step that takes so many times the usual one does not end."""
+"""A step that takes this many times the usual duration has stalled."""
 REMEMBERED_STEPS = 31
 LOOK_SECONDS = 1.0
 TRAINING = "training"
@@ -31,9 +31,9 @@ TRAINING = "training"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WatchdogConfig:
-    """When a run that makes no progress is ended, with code 79 on all processes, and a restart that is charged.
+    """When a run that makes no progress ends, with exit code 79 on all processes, and a restart that is charged.
 
-    The stacks of all threads go to the log and beside the checkpoint before.
+    Before that, each process writes the stacks of its threads to the log and to the checkpoint directory.
     """
 
     step_seconds: Annotated[int, Range(5, 604800)] | None = None
@@ -43,7 +43,7 @@ class WatchdogConfig:
 
 
 class Watched(Protocol):
-    """The part of the report that is looked at."""
+    """The part of the report that the watchdog reads."""
 
     @property
     def progress_count(self) -> int:
@@ -59,10 +59,10 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Looks at the report once a second."""
+    """Checks the report once a second."""
 
     def __init__(self, report: Watched, config: WatchdogConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is watched before `look` is called or `start`ed."""
+        """Checks nothing before `look` or `start` is called."""
         self._report = report
         self._config = config
         self._clock = clock
@@ -84,12 +84,12 @@ class Watchdog:
         threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
     def look(self) -> str | None:
-        """What is wrong, as "no progress for 300 s"; None while all is well."""
+        """What is wrong, as "no progress for 300 s"; None: nothing."""
         seconds, limit = self._seconds_without_progress(), self.limit_seconds
         return f"no progress for {seconds:.0f} s" if seconds > limit else None
 
     def _seconds_without_progress(self) -> float:
-        """Since the last sign of progress; takes note of a new one. For any thread."""
+        """Seconds since the last sign of progress; records a new one. Any thread may call it."""
         with self._lock:
             now, progress_count = self._clock(), self._report.progress_count
             if progress_count != self._progress_count:
@@ -101,7 +101,7 @@ class Watchdog:
 
     @property
     def limit_seconds(self) -> float:
-        """How long the present phase may go on without a sign of progress."""
+        """How long the present phase may last without a sign of progress."""
         if self._report.phase != TRAINING:
             return self._config.phase_seconds
         if self._config.step_seconds is not None:
@@ -110,7 +110,7 @@ class Watchdog:
         return max(LEAST_STEP_SECONDS, USUAL_STEPS * usual)
 
     def progress_state(self) -> ProgressState:
-        """How far this process has come, and what it is at. For any thread."""
+        """The progress of this process, and what it is doing. Any thread may call it."""
         where, waits = stack_traces.main_thread()
         return ProgressState(
             phase=self._report.phase,

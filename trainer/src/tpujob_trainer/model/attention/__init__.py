@@ -1,1 +1,1 @@
-"""Attention: over the mesh, on each kind of device, by latents, and the positions that turn queries and keys."""
+"""Attention: over the mesh, for each kind of device, with latents, and rotary positions."""

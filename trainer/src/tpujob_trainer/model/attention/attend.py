@@ -1,7 +1,7 @@
-"""Attention over the mesh: each device has its rows, its heads and its part of the positions.
+"""Attention over the mesh: rows, heads and positions are divided over the devices.
 
-Queries stay where they are. Keys and values of a row are gathered over `context`. On TPU by the splash kernel,
-elsewhere in blocks.
+Queries are not moved; the keys and values of a row are gathered over `context`. TPUs use the splash kernel if it
+supports the length and the head width; otherwise, and on other devices, attention is computed in blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.shape import ModelShape, RematName
 
 ATTENTION: RematName = "attention"
-"""What the backward pass needs of attention, as `remat.policy` knows it."""
+"""Name, for `remat.policy`, of the values of attention that the backward pass needs."""
 HEADS = PartitionSpec(ROW_AXES, CONTEXT, TENSOR)
 """`[B, S, heads, H]`"""
 
@@ -35,17 +35,17 @@ class Attend(Protocol):
         is_global: jax.Array | bool,
         sinks: jax.Array | None = None,
     ) -> jax.Array:
-        """`[B, S, N, V]`, of queries `[B, S, N, H]`, keys `[B, S, K, H]`, values `[B, S, K, V]` and sinks `[N]`."""
+        """`[B, S, N, V]`, from queries `[B, S, N, H]`, keys `[B, S, K, H]`, values `[B, S, K, V]` and sinks `[N]`."""
 
 
 def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_interpreted: bool = False) -> Attend:
-    """Attention for every layer of a batch.
+    """Returns the attention function of all layers for a batch.
 
     Args:
         shape: of the model.
         mesh: over which rows, positions and heads are divided.
-        segment_ids: int32 `[B, S]`; a position sees earlier ones of its own segment.
-        is_interpreted: the TPU's kernel on other devices, for tests.
+        segment_ids: int32 `[B, S]`; a position attends to earlier ones of its own segment.
+        is_interpreted: whether the TPU kernel runs interpreted on other devices, for tests.
     """
     length = segment_ids.shape[1]
     device = mesh.devices.flat[0]
@@ -126,7 +126,7 @@ def _in_blocks(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: in
 
 
 def _whole_rows(mesh: Mesh, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """All positions of the rows of this device."""
+    """The arrays with all positions of this device's rows."""
     if mesh.shape[CONTEXT] == 1:
         return arrays
     return tuple(jax.lax.all_gather(array, CONTEXT, axis=1, tiled=True) for array in arrays)

@@ -1,7 +1,7 @@
-"""Attention on CPU and GPU in memory that grows with the length, not with its square.
+"""Attention without the TPU kernel, in memory that grows with the length, not with its square.
 
-Queries are computed a block at a time, and each block again in the backward pass. Early blocks see a short prefix of
-the keys: they are cut to it, so that the work is near half of the full square.
+Queries are computed a block at a time, and each block is recomputed in the backward pass. Early blocks attend only to
+a short prefix of the keys, which are cut to it: the work is about half of the full square.
 
 Arrays: B rows, S query positions, T key positions, N query heads, K key heads, G query heads of each, H head width,
 V width of the values.
@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 
 BLOCK = 512
-"""Queries at a time."""
+"""The most queries in a block."""
 
 PREFIXES = 8
-"""Different prefixes of the keys that programs are compiled for."""
+"""The most different prefixes of the keys in a program."""
 
 
 def blocked_attention(
@@ -40,18 +40,18 @@ def blocked_attention(
         query: `[B, S, N, H]`.
         key: `[B, T, K, H]`.
         value: `[B, T, K, V]`.
-        query_segments: int32 `[B, S]`; a query sees keys of its own segment, up to its own position.
+        query_segments: int32 `[B, S]`; a query attends to keys of its own segment, up to its position.
         key_segments: int32 `[B, T]`.
         scale: of the scores.
-        first: the position among the keys of the first query.
-        window: keys that a query sees, its own included; None: all.
+        first: index of the key at the position of the first query.
+        window: most keys that a query attends to, its own included; None: all.
         softcap: scores s become cap · tanh(s / cap).
-        sinks: float32 `[N]`, one more score of each head, of which nothing is seen.
+        sinks: float32 `[N]`, one more score per head in the softmax, without a value.
     """
     length = query.shape[1]
     if length <= BLOCK:
         return _block(query, key, value, query_segments, key_segments, first, scale, window, softcap, sinks)
-    # With a traced start no prefix is known: each block sees all keys.
+    # If `first` is traced, no prefix is known: each block gets all keys.
     groups = min(PREFIXES, -(-length // BLOCK)) if isinstance(first, int) else 1
     size = -(-length // groups)
     found = []
@@ -118,7 +118,7 @@ def _block(
     behind = at[:, None] - jnp.arange(key.shape[1])[None, :]
     sees = (behind >= 0) & (behind < (window or math.inf))
     sees = sees & (query_segments[:, :, None] == key_segments[:, None, :])
-    # A padded query sees nothing: large and negative, not infinite, so that it is not a number divided by zero.
+    # A padded query may attend to no key: with -inf instead of a large negative score, its softmax would be NaN.
     scores = jnp.where(sees[:, None, None], scores, -1e30)
     of_heads = None if sinks is None else sinks.reshape(1, key_heads, -1, 1, 1)
     probabilities = softmax(scores, of_heads).astype(value.dtype)
@@ -127,11 +127,11 @@ def _block(
 
 
 def softmax(scores: jax.Array, sinks: jax.Array | None) -> jax.Array:
-    """Over the last dimension; a sink takes its part and is left out.
+    """The softmax over the last dimension; a sink counts in the denominator only.
 
     Args:
         scores: float32.
-        sinks: of as many dimensions, the last of them 1; None: there are none.
+        sinks: with as many dimensions as `scores`, the last of size 1; None: there are none.
     """
     if sinks is None:
         return jax.nn.softmax(scores, axis=-1)

@@ -1,7 +1,7 @@
-"""Attention by latents: queries, keys and values are made of narrow vectors (DeepSeek-AI 2024, V2, section 2.1).
+"""Latent attention: queries, keys and values are projected from narrow vectors (DeepSeek-AI 2024, V2, section 2.1).
 
-Positions turn a part of each head; the turned part of the keys is the same for all heads. Arrays: B rows, S positions,
-D embed, N heads, H head width, V width of the values, R ranks of the latents, T the turned part of H.
+Rotary positions apply to a part of each head; that part of the keys is shared by all heads. Arrays: B rows, S
+positions, D embed, N heads, H head width, V width of the values, R ranks of the latents, T rotary part of H.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tpujob_trainer.model.quantized import PLAIN
 from tpujob_trainer.model.shape import ModelShape
 
 LATENT_EPS = 1e-6
-"""Of the latents' norms, whatever `rms_norm_eps` says;
+"""Epsilon of the latents' norms, regardless of `rms_norm_eps`;
 huggingface/transformers:src/transformers/models/deepseek_v3/modeling_deepseek_v3.py, `DeepseekV3RMSNorm`."""
 
 
 class LatentAttention(nnx.Module):
-    """Causal self-attention with as many key heads as query heads; it is used as `layers.Attention` is."""
+    """Causal self-attention with as many key heads as query heads; has the interface of `layers.Attention`."""
 
     scores_of_nothing: jax.Array | None = None
-    """There are none."""
+    """None: latent attention has no sinks."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         latent = shape.latent
@@ -80,9 +80,9 @@ class LatentAttention(nnx.Module):
         adapters: Adapters = adapter_product.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> jax.Array:
-        """What is added to the residual stream, from what the heads saw `[B, S, N, V]`."""
+        """The output that is added to the residual stream, from the heads' results `[B, S, N, V]`."""
         return multiply("BSNV,NVD->BSD", seen, self.out[...], None, adapters.get("out"))
 
     def _rotated(self, x: jax.Array, angles: Angles) -> jax.Array:
-        # Queries and keys are rearranged alike, which leaves their products as they are.
+        # Queries and keys are rearranged in the same way, which does not change their products.
         return rotate(pairs_apart(x) if self.are_adjacent else x, angles)

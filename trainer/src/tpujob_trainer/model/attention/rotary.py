@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of numbers turned by an angle that grows with the position (Su and others 2021)."""
+"""Rotary positions: pairs of numbers rotated by an angle that grows with the position (Su and others 2021)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tpujob_trainer.model.families.base import RopeScaling
 
 Angles = tuple[jax.Array, jax.Array]
-"""Cosine and sine, `[B, S, 1, R/2]` float32, where R numbers of each head are turned."""
+"""Cosine and sine, `[B, S, 1, R/2]` float32; R numbers of each head are rotated."""
 
 
 def rotary_angles(positions: jax.Array, *, rotary_dim: int, theta: float, scaling: RopeScaling | None = None) -> Angles:
@@ -21,7 +21,7 @@ def rotary_angles(positions: jax.Array, *, rotary_dim: int, theta: float, scalin
         positions: int32 `[B, S]`.
         rotary_dim: R.
         theta: base of the frequencies.
-        scaling: None: frequencies as they are.
+        scaling: None: the frequencies are not scaled.
     """
     exponents = jnp.arange(0, rotary_dim, 2, dtype=jnp.float32) / rotary_dim
     frequencies = theta**-exponents
@@ -35,7 +35,7 @@ def rotary_angles(positions: jax.Array, *, rotary_dim: int, theta: float, scalin
 def _scaled(
     frequencies: jax.Array, exponents: jax.Array, theta: float, scaling: RopeScaling, positions: jax.Array
 ) -> jax.Array:
-    """The frequencies `[R/2]`, or `[B, 1, 1, R/2]` where they depend on the length of a row."""
+    """The frequencies `[R/2]`, or `[B, 1, 1, R/2]` if they depend on the length of a row."""
     if scaling.way == "linear":
         return frequencies / scaling.factor
     if scaling.way == "llama3":
@@ -68,14 +68,14 @@ def scaled(frequencies: jax.Array, scaling: RopeScaling) -> jax.Array:
 
 
 def _yarn(frequencies: jax.Array, theta: float, scaling: RopeScaling) -> jax.Array:
-    """Stretched where a frequency turns seldom within the original length, kept where it turns often.
+    """The frequencies, stretched if they have few rotations within the original length, kept if they have many.
 
     Peng and others 2023, section 3.2.
     """
     pairs = frequencies.shape[0]
 
     def place(turns: float) -> float:
-        """Of the frequency that turns so often."""
+        """The index of the frequency with so many rotations within the original length."""
         return pairs * math.log(scaling.original_length / (turns * 2 * math.pi)) / math.log(theta)
 
     low, high = place(scaling.beta_fast), place(scaling.beta_slow)
@@ -87,12 +87,12 @@ def _yarn(frequencies: jax.Array, theta: float, scaling: RopeScaling) -> jax.Arr
 
 
 def pairs_apart(x: jax.Array) -> jax.Array:
-    """`[..., H]` with its numbers 0, 2, 4, ... before 1, 3, 5, ...: adjacent pairs become those that `rotate` turns."""
+    """`[..., H]` with its numbers 0, 2, 4, ... before 1, 3, 5, ...: adjacent pairs become the pairs of `rotate`."""
     return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
 def rotate(x: jax.Array, angles: Angles) -> jax.Array:
-    """`x` `[B, S, heads, H]` with its first R numbers turned by their positions.
+    """`x` `[B, S, heads, H]` with its first R numbers rotated by their positions.
 
     Dimension i is paired with i + R/2, as in Hugging Face's Llama, not with i + 1 as in Meta's own code.
     """

@@ -1,6 +1,6 @@
 """Attention on TPU by JAX's splash kernel.
 
-Blocks that a mask hides are not computed, and scores never leave the chip's own memory
+Fully masked blocks are not computed, and scores never leave on-chip memory
 (jax-ml/jax:jax/experimental/pallas/ops/tpu/splash_attention).
 """
 
@@ -17,22 +17,22 @@ LANES = 128
 """Block sizes and lengths are multiples of it."""
 
 BLOCKS = {"TPU v6 lite": 1024, "TPU7x": 1024}
-"""Positions of a block, by device kind; a third faster with 1024 on v6e (apple/axlearn#958)."""
+"""Positions per block, by device kind; a third faster with 1024 on v6e (apple/axlearn#958)."""
 
 DEFAULT_BLOCK = 512
 
 
 def is_possible(length: int, head_dim: int) -> bool:
-    """Whether the kernel has blocks for this length, and registers for this width."""
+    """Whether the kernel supports this length and this head width."""
     return length % LANES == 0 and head_dim % 64 == 0
 
 
 def block_size(device_kind: str, length: int) -> int:
-    """Positions of a block: the generation's, or the most below that divide the length.
+    """Positions per block: those of the device kind, or the most below that divide the length.
 
     Args:
-        device_kind: JAX's word.
-        length: positions of a device; a multiple of LANES.
+        device_kind: as in JAX.
+        length: positions per device; a multiple of LANES.
     """
     block = min(BLOCKS.get(device_kind, DEFAULT_BLOCK), length)
     while length % block:
@@ -41,7 +41,7 @@ def block_size(device_kind: str, length: int) -> int:
 
 
 def block_sizes(device_kind: str, length: int) -> kernels.BlockSizes:
-    """Of all kernels, forward and backward; arguments as of `block_size`."""
+    """The block sizes of the forward and backward kernels; arguments as in `block_size`."""
     block = block_size(device_kind, length)
     return kernels.BlockSizes(
         block_q=block,
@@ -73,16 +73,16 @@ def make_kernel(
     It takes queries `[N, S, H]`, already scaled, keys `[K, T, H]`, values `[K, T, V]`, and `segment_ids`.
 
     Args:
-        heads: N, of all devices.
+        heads: N, over all devices.
         length: positions of a row, over all devices; a multiple of LANES.
-        device_kind: JAX's word.
-        window: keys that a query sees, its own included; None: all before it.
+        device_kind: as in JAX.
+        window: most keys that a query attends to, its own included; None: all before it.
         softcap: scores s become cap · tanh(s / cap).
         sharding: over heads and query positions; None: on one device.
         head_shards: devices over which heads are divided.
         length_shards: devices over which query positions are divided.
-        name: of what the backward pass needs of its results, for `remat.policy`.
-        is_interpreted: computed by XLA, for tests without a TPU.
+        name: for `remat.policy`, of the results that the backward pass needs.
+        is_interpreted: whether XLA computes it, for tests without a TPU.
     """
     mask: Any = masks.CausalMask((length, length), shard_count=length_shards)
     if window is not None:
@@ -93,7 +93,7 @@ def make_kernel(
         attn_logits_soft_cap=softcap,
         head_shards=head_shards,
         q_seq_shards=length_shards,
-        # The kernel's backward pass needs its sums of exponentials, too: it names both itself.
+        # The backward pass needs the sums of exponentials besides the output: the kernel names both.
         residual_checkpoint_name=name,
         interpret=is_interpreted,
     )
@@ -110,9 +110,9 @@ def apply(
     scale: float,
     sinks: jax.Array | None = None,
 ) -> jax.Array:
-    """`[B, S, N, V]`, of queries `[B, S, N, H]`, keys `[B, T, K, H]` and values `[B, T, K, V]`.
+    """The output `[B, S, N, V]` for queries `[B, S, N, H]`, keys `[B, T, K, H]` and values `[B, T, K, V]`.
 
-    Segments are `[B, S]` and `[B, T]`. A sink, `[N]`, is one more score of its head, of which nothing is seen.
+    Segments are `[B, S]` and `[B, T]`. A sink, `[N]`, is one more score of its head, without a value.
     """
 
     def of_row(q: jax.Array, k: jax.Array, v: jax.Array, q_ids: jax.Array, kv_ids: jax.Array) -> jax.Array:

@@ -1,1 +1,1 @@
-"""Models of the user's own, in the forms in which people have them."""
+"""User-defined models: NNX modules, linen modules, and pairs of functions."""

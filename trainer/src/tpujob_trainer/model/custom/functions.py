@@ -1,4 +1,4 @@
-"""A pair of functions of the user's own, `init` and `apply`, over any tree of weights."""
+"""User-defined models that are a pair of functions, `init` and `apply`, over any tree of weights."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, p
 
 
 class Functions:
-    """`init(key)` gives the weights, `apply(weights, tokens, positions, segment_ids)` what a model gives."""
+    """`init(key)` returns the weights, `apply(weights, tokens, positions, segment_ids)` the model's output."""
 
     def __init__(self, init: Callable[..., Any], apply: Callable[..., Any], axes: Any, reference: str) -> None:
-        """Looks at the weights.
+        """Reads the shapes and axes of the weights, without computing them.
 
         Args:
-            init: From a key to the weights: dictionaries, lists, named tuples.
-            apply: Also called with `dropout_key`, if it has a parameter of this name: None where nothing is dropped.
-            axes: The names of dimensions, nested as the weights; None: of vectors alone.
+            init: Returns the weights for a key: dictionaries, lists, named tuples.
+            apply: Also gets `dropout_key`, if it has a parameter of this name; None: nothing is dropped.
+            axes: The names of dimensions, nested as the weights; None: all weights are vectors or scalars.
             reference: `module:name`, for messages.
 
         Raises:
-            ConfigurationError: a weight does not name its dimensions, or axes are nested otherwise.
+            ConfigurationError: a weight does not name its dimensions, or axes are nested differently.
         """
         self._init, self._apply = init, apply
         self.has_dropout = "dropout_key" in inspect.signature(apply).parameters
@@ -41,7 +41,7 @@ class Functions:
         return dict(zip(self._paths, jax.tree.leaves(self._init(jax.random.key(seed))), strict=True))
 
     def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
-        """Calls it with the tree of weights."""
+        """Calls the user's `apply` with the tree of weights."""
         tree = jax.tree.unflatten(self._structure, [weights[path] for path in self._paths])
         keywords = {"dropout_key": dropout_key} if self.has_dropout else {}
         return self._apply(tree, *inputs, **keywords)

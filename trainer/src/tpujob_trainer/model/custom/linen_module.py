@@ -1,4 +1,4 @@
-"""A `flax.linen.Module` of the user's own."""
+"""User-defined models that are a `flax.linen.Module`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, parameter
 
 _INPUT = (1, 8)
-"""Rows and positions with which its weights are made; they depend on neither."""
+"""Rows and positions of the input with which weights are initialized; they depend on neither."""
 
 
 class LinenModule:
-    """Its weights are the collection `params`; `train` or `deterministic` of its `__call__` says whether it trains."""
+    """Its weights are the collection `params`; the argument `train` or `deterministic` of `__call__` sets the mode."""
 
     def __init__(self, module: linen.Module, reference: str) -> None:
-        """Looks at its variables.
+        """Reads the shapes and axes of its variables, without computing them.
 
         Raises:
-            ConfigurationError: it keeps other collections, or a weight does not name its dimensions.
+            ConfigurationError: it has other collections, or a weight does not name its dimensions.
         """
         self._module = module
         accepted = inspect.signature(type(module).__call__).parameters
@@ -45,7 +45,7 @@ class LinenModule:
         return {path: _value(leaf) for path, leaf in _flat(self._variables(seed)["params"]).items()}
 
     def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
-        """Calls it with `dropout` as the only stream of random numbers, in training."""
+        """Calls the module, in training with `dropout` as the only stream of random numbers."""
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         variables = {"params": traverse_util.unflatten_dict(dict(weights))}
         keywords = self._keywords(is_training=rngs is not None)
@@ -72,5 +72,5 @@ def _parameter(path: Path, leaf: Any, reference: str) -> Parameter:
 
 
 def _value(leaf: Any) -> Any:
-    """Without the box in which `nn.with_partitioning` keeps names."""
+    """The value without the box in which `nn.with_partitioning` keeps names."""
     return leaf.value if isinstance(leaf, linen.meta.AxisMetadata) else leaf

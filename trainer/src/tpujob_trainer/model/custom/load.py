@@ -1,4 +1,4 @@
-"""The model that `module:name` stands for, in whichever form it is written."""
+"""Loads the user-defined model that `module:name` refers to, in any supported form."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tpujob_trainer.parsing.references import load_reference
 
 
 def load_module(reference: str, arguments: Mapping[str, Any], vocab_size: int) -> Module:
-    """The model; nothing of its weights is computed.
+    """The user-defined model; its weights are not computed.
 
-    What the reference names is called with the arguments and `vocab_size`, and with `rngs` where it takes them.
+    The referenced object is called with the arguments and `vocab_size`, and with `rngs` if it accepts them.
 
     Raises:
-        ConfigurationError: there is no such thing, it fails, or what it makes is no model.
+        ConfigurationError: the reference does not exist, the call fails, or its result is not a model.
     """
     make = load_reference(reference, FIELD)
     keywords = {**arguments, "vocab_size": vocab_size}
@@ -30,7 +30,7 @@ def load_module(reference: str, arguments: Mapping[str, Any], vocab_size: int) -
     def made(seed: int) -> Any:
         given = {**keywords, "rngs": nnx.Rngs(seed)} if _takes_rngs(make) else keywords
         try:
-            # Weights are placed by their sharding after they were made, not while.
+            # Weights are placed by their sharding after they are created, not during it.
             with nnx.use_eager_sharding(False):
                 return make(**given)
         except TrainerError:
@@ -67,7 +67,7 @@ def _takes_rngs(make: Any) -> bool:
 
 
 def _functions(module: Any) -> tuple[Any, Any, Any]:
-    """Of a tuple or of an object with attributes: init, apply, and the axes if there are any."""
+    """The init, apply and axes of a tuple, or of an object's attributes; None: it does not have one."""
     if isinstance(module, tuple) and not hasattr(module, "init") and len(module) in (2, 3):
         init, apply, *axes = module
         return init, apply, axes[0] if axes else None

@@ -1,4 +1,4 @@
-"""What a model of the user's own is to the trainer, whatever form it comes in."""
+"""The trainer's interface to user-defined models, common to all their forms."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tpujob_trainer.errors import ConfigurationError
 FIELD = "spec.trainer.model.custom"
 
 Path = tuple[str, ...]
-"""Of a weight: names of modules or keys; numbers of a list as text, as checkpoints spell them."""
+"""Path of a weight: names of modules or keys; list indices as text, as in checkpoints."""
 
 
 Inputs = tuple[jax.Array, jax.Array, jax.Array]
-"""Tokens, their positions and the numbers of their texts in the row, each int32 `[B, S]`; segment 0 is padding."""
+"""Tokens, positions and segment ids, each int32 `[B, S]`; segment 0 is padding."""
 
 
 class Parameter(NamedTuple):
-    """A weight before it is made."""
+    """The shape and the axes of a weight."""
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
-    """Names of its dimensions, by which it is divided over devices."""
+    """Names of its dimensions, which determine how it is divided over devices."""
 
 
 class Module(Protocol):
@@ -36,13 +36,13 @@ class Module(Protocol):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether its training draws random numbers."""
+        """Whether training uses random numbers."""
 
     def init(self, seed: int) -> dict[Path, jax.Array]:
-        """Fresh weights; to be traced."""
+        """Fresh weights; can be traced."""
 
     def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
-        """What it gives for a batch: logits, or hidden states and the output matrix.
+        """The output for a batch: logits, or hidden states and the output matrix.
 
         Args:
             weights: of all parameters.
@@ -54,17 +54,17 @@ class Module(Protocol):
 def parameter(
     path: Path, shape: Sequence[int], axes: Sequence[str | None] | None, reference: str, how: str
 ) -> Parameter:
-    """A weight with the names of its dimensions; one of at most one dimension needs none.
+    """The parameter with the names of its dimensions; a weight of at most one dimension needs none.
 
     Args:
         path: of the weight.
         shape: of the weight.
-        axes: as declared; None: not at all.
+        axes: as declared; None: there are none.
         reference: `module:name` of the model.
         how: the code that declares names, with {} for them.
 
     Raises:
-        ConfigurationError: it does not name its dimensions, or names embed twice.
+        ConfigurationError: it does not name all its dimensions, or names embed twice.
     """
     dims = len(shape)
     if axes is None and dims <= 1:

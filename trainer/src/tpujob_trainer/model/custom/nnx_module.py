@@ -1,4 +1,4 @@
-"""An `nnx.Module` of the user's own."""
+"""User-defined models that are an `nnx.Module`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, p
 
 
 class NnxModule:
-    """Its weights are its `nnx.Param`s. What else it may keep are the streams of random numbers of its dropout."""
+    """Its weights are its `nnx.Param`s. Its only other variables may be the random number streams of its dropout."""
 
     def __init__(self, make: Callable[[int], nnx.Module], abstract: nnx.Module, reference: str) -> None:
-        """Looks at its variables.
+        """Reads the shapes and axes of its variables.
 
         Args:
-            make: Makes the module from a seed.
+            make: Creates the module from a seed.
             abstract: The module without values.
             reference: `module:name`, for messages.
 
         Raises:
-            ConfigurationError: it keeps something else, or a weight does not name its dimensions.
+            ConfigurationError: it has other variables, or a weight does not name its dimensions.
         """
         self._make = make
         self._training = _structure(abstract, is_training=True)
@@ -48,7 +48,7 @@ class NnxModule:
         return {_spelled(path): each[...] for path, each in variables if isinstance(each, nnx.Param)}
 
     def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
-        """Calls it, in training as after `module.train()`, else as after `module.eval()`."""
+        """Calls the module, in training as after `module.train()`, otherwise as after `module.eval()`."""
         key = jax.random.key(0) if dropout_key is None else dropout_key
         filled = {}
         for number, (path, variable) in enumerate(self._variables.items()):

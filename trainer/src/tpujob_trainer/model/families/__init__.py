@@ -1,4 +1,4 @@
-"""Model families: what tells one decoder from another, one file each."""
+"""Model families: the differences between decoders, one file each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAMILIES: dict[str, Family] = {
         deepseek.DEEPSEEK_V3,
     )
 }
-"""By the name that `model.family` gives."""
+"""By the value of `model.family`."""
 
 FAMILY_PRESETS: dict[str, Preset] = {
     name: preset for family in FAMILIES.values() for name, preset in family.presets.items()

@@ -1,4 +1,4 @@
-"""What a family is: the values it fixes in a `ModelShape`, its presets, its config.json and its tensors."""
+"""The parts of a family: the values it fixes in a `ModelShape`, its presets, its config.json and its tensors."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class RopeScaling:
 
     @property
     def way(self) -> RopeKind:
-        """The kind, where it is left out, too."""
+        """The kind, with the default applied."""
         return self.kind or ("linear" if self.linear else "llama3")
 
     @property
     def magnitude(self) -> float:
-        """What cosine and sine are multiplied by.
+        """The factor of cosine and sine.
 
-        Peng and others 2023, YaRN, section 3.4; Ding and others 2024, LongRoPE, as Phi-3 has it.
+        Peng and others 2023, YaRN, section 3.4; Ding and others 2024, LongRoPE, as in Phi-3.
         """
         if self.way not in ("yarn", "longrope"):
             return 1.0
@@ -71,28 +71,28 @@ class RopeScaling:
 
 @dataclass(frozen=True, kw_only=True)
 class Latent:
-    """Attention whose queries, keys and values are made of narrow vectors."""
+    """Latent attention, whose queries, keys and values are projected from narrow vectors."""
 
     query_rank: int | None
-    """Width of that of the queries; None: they are made of the residual stream."""
+    """Width of the narrow vector of queries; None: they are projected from the residual stream."""
     rank: int
-    """Width of that of keys and values."""
+    """Width of the narrow vector of keys and values."""
     value_dim: int
     """Width of a head's values."""
     adjacent_pairs: bool = True
-    """Positions turn the pairs (0, 1), (2, 3), ...; else number i and the one half the width behind it."""
+    """Positions rotate the pairs (0, 1), (2, 3), ...; otherwise pairs at a distance of half the width."""
     score_factor: float = 1.0
-    """Factor of the scores beside 1 / sqrt(head_dim)."""
+    """Factor of the scores, in addition to 1 / sqrt(head_dim)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SigmoidRouter:
-    """Experts are chosen by sigmoids of their scores, from a few of several groups."""
+    """A router that chooses experts by sigmoids of their scores, from a few of several groups."""
 
     groups: int = 1
     groups_per_token: int = 1
     scale: float = 1.0
-    """What the experts' weights are multiplied by."""
+    """Factor of the experts' weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Preset:
     remat: str = "full"
     sequence_length: int = 2048
     batch_tokens: int = 2**19
-    """Tokens of a global batch where batchSize is not given. It does not depend on the number of devices, because the
+    """Tokens of a global batch if batchSize is not given. It does not depend on the number of devices, because the
     batches of a run must stay the same when it moves to other hardware."""
     learning_rate: float = 3e-4
     traits: Mapping[str, Any] = field(default_factory=dict)
@@ -123,27 +123,27 @@ class Preset:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One of our weights, and where it is in the files of a model."""
+    """One of our weights, and its place in the files of a model."""
 
     path: tuple[str, ...]
-    """In the nested weights."""
+    """In our nested weights."""
     name: str
-    """There; with `{layer}` and `{expert}` where each has its own."""
+    """Of the stored tensor; with `{layer}` and `{expert}` if each has its own."""
     ours: str
     """Our axes, without those of the stack."""
     theirs: str
     """The same axes in the order of the stored tensor, its dimensions separated by spaces."""
     first: int = 0
-    """Where a stored tensor is several of ours, one below the other: our first row."""
+    """First row of our weight, if a stored tensor is several weights, one below the other."""
     rows: int | None = None
-    """All rows of such a tensor."""
+    """Total rows of such a tensor; None: it is one weight."""
     layers: range | None = None
-    """Those that have it; None: all."""
+    """The layers that have it; None: all."""
     is_wide: bool = False
     """It is stored as float32, whatever the others are."""
 
     def places(self, layers: int) -> range:
-        """The layers that have it, of so many."""
+        """The layers that have it, in a model of `layers` layers."""
         return range(layers) if self.layers is None else self.layers
 
     @property
@@ -159,38 +159,38 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigJson:
-    """What the config.json of a family may hold, and what transformers takes where a key is left out.
+    """The keys that a family's config.json may have, and the defaults of transformers for missing keys.
 
-    A key is honoured, without effect on what the model computes, allowed with some values only, or unknown, which is
-    refused. `defaults` has every field of the configuration class of transformers: what it lacks, the class ignores.
+    A key is applied, without effect on what the model computes, allowed with some values only, or unknown, which is
+    refused. `defaults` has every field of the configuration class of transformers: the class ignores other keys.
     """
 
     model_type: str
     architecture: str
     """The class of transformers that loads it."""
     defaults: Mapping[str, Any]
-    """All keys that the class reads, but those of rotary positions."""
+    """All keys that the class reads, except those of rotary positions."""
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Values of keys whose others mean something that is not computed here."""
+    """Supported values of keys, whose other values mean something that is not computed here."""
     without_effect: tuple[str, ...] = ()
     """Keys that files of the family have and that the class does not read."""
     written: Mapping[str, Any] = field(default_factory=dict)
-    """Keys that an export has, whatever its source says."""
+    """Keys that an export always has, regardless of its source."""
     theta: float = 10_000.0
-    """Base of the rotary frequencies where none is given."""
+    """Base of the rotary frequencies if none is given."""
     ropes: tuple[str, ...] = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
     """Values of `rope_type` that the class computes."""
     has_partial_rotary: bool = False
-    """The class turns a part of each head by `partial_rotary_factor`."""
+    """The class applies rotary positions to a part of each head, by `partial_rotary_factor`."""
     activation_key: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=dict)
-    """Names that only this class reads otherwise, and what they are here."""
+    """Names that only this class reads differently, with our names for them."""
     mlp_key: str = "intermediate_size"
     experts_key: str | None = None
     has_layer_types: bool = False
     """The class reads `layer_types`."""
     usual_layer_types: Callable[[Mapping[str, Any], int | None], list[str]] | None = None
-    """From the keys and the window: `layer_types` where it is left out."""
+    """From the keys and the window: the default of `layer_types`."""
     read: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda given: {}
     """More fields of `ModelShape`, from the keys with their defaults."""
     write: Callable[[Any], dict[str, Any]] = lambda shape: {}
@@ -199,13 +199,13 @@ class ConfigJson:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Decoders that differ in numbers only."""
+    """A family: decoders that differ in numbers only."""
 
     name: str
     config: ConfigJson
     traits: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `ModelShape` that all its models share."""
     presets: Mapping[str, Preset] = field(default_factory=dict)
-    """By name, as their publisher's config.json has them."""
+    """By name, as in their publisher's config.json."""
     layer_tensors: Callable[[Any, str], Iterator[Tensor]] | None = None
-    """From the shape and the prefix of a layer's names: its tensors; None: as most families have them."""
+    """From the shape and the prefix of a layer's names: its tensors; None: as in most families."""

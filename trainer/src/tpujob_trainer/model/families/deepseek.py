@@ -1,7 +1,7 @@
-"""DeepSeek-V3: attention by latents, and a mixture whose router chooses by sigmoids (DeepSeek-AI 2024).
+"""DeepSeek-V3: latent attention, and a mixture whose router chooses by sigmoids (DeepSeek-AI 2024).
 
-The first layers have a single block. Files may hold layers that predict further tokens behind the last one
-(`num_nextn_predict_layers`); they are not read, as transformers leaves them out, too.
+The first layers have a single block. After the last layer, files may have layers that predict further tokens
+(`num_nextn_predict_layers`); they are not read, because transformers ignores them, too.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _score_factor(given: Mapping[str, Any]) -> float:
-    """The scores grow with the square of YaRN's `mscale_all_dim`; transformers, `yarn_apply_mscale`."""
+    """The square of YaRN's factor for `mscale_all_dim`; transformers, `yarn_apply_mscale`."""
     rope = given.get("rope_scaling") or given.get("rope_parameters") or {}
     weight = rope.get("mscale_all_dim")
     if not weight:
@@ -212,7 +212,7 @@ DEEPSEEK_V3 = Family(
             "attention_bias": False,
             "num_nextn_predict_layers": 0,
         },
-        # The published code reads the last three, and transformers does not.
+        # The published code reads the last three, transformers does not.
         only=NO_BIAS | {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",), "moe_layer_freq": (1,)},
         written={"num_nextn_predict_layers": 0},
         without_effect=("num_mtp_layers", "qk_head_dim", "ep_size", "aux_loss_alpha", "seq_aux"),

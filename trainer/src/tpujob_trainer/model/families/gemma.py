@@ -1,10 +1,10 @@
 """Gemma 1, 2 and 3: scaled and tied embeddings.
 
-Gemma 2 and 3 have norms before and after each block, and layers that see a window only.
+Gemma 2 and 3 have norms before and after each block, and layers with a sliding window.
 
 Gemma 2 caps attention scores and logits (Gemma Team 2024, section 2); Gemma 3 normalises queries and keys instead, and
-turns positions of windowed layers with a base of their own (Gemma Team 2025, section 2). The scale of a norm is stored
-as its distance from one.
+has another rotary base for windowed layers (Gemma Team 2025, section 2). The scale of a norm is stored as its
+difference from one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ONLY = NO_BIAS | {"use_bidirectional_attention": (False, None)}
 
 
 def _read(given: Any, *caps: str) -> dict[str, Any]:
-    """The scale of scores, and the softcaps that the class computes: Gemma 3 has a key for one that it does not."""
+    """The scale of scores, and the softcaps that the class computes: Gemma 3 has a key for one that it ignores."""
     names = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
     found = {ours: None if given[key] is None else positive(given, key) for ours, key in names.items() if ours in caps}
     return found | {"query_scale": positive(given, "query_pre_attn_scalar") ** -0.5}
@@ -70,7 +70,7 @@ GEMMA = Family(
     config=ConfigJson(
         model_type="gemma",
         architecture="GemmaForCausalLM",
-        # Published files name the exact form and mean the approximation.
+        # Published files name the exact form, but mean the approximation.
         activations={"gelu": "gelu"},
         defaults=_KEYS
         | {

@@ -1,7 +1,7 @@
-"""gpt-oss: a mixture whose heads can attend to nothing, with biases and clamped gates (OpenAI 2025, section 2).
+"""gpt-oss: a mixture with attention sinks, biases and clamped gates (OpenAI 2025, section 2).
 
-Every other layer sees a window only; positions are stretched by YaRN. Gate and up projections of an expert alternate in
-one stored matrix.
+Every other layer has a sliding window; rotary frequencies are scaled by YaRN. Gate and up projections of an expert
+alternate in one stored matrix.
 """
 
 from __future__ import annotations

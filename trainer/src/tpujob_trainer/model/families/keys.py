@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-"""Of `layer_types`."""
+"""Values of `layer_types`."""
 
 COMMON: dict[str, Any] = {
     "initializer_range": 0.02,
@@ -89,11 +89,11 @@ def whole(given: Mapping[str, Any], key: str) -> int:
 
 
 def alternating(given: Mapping[str, Any], window: int | None) -> list[str]:
-    """Windowed and full layers in turn."""
+    """Alternating windowed and full layers."""
     return [FULL if at % 2 else SLIDING for at in range(given["num_hidden_layers"])]
 
 
 def from_max_window_layers(given: Mapping[str, Any], window: int | None) -> list[str]:
-    """As Qwen 2 and 3: windowed from one layer on."""
+    """Layers windowed from `max_window_layers` on, as in Qwen 2 and 3."""
     layers = range(given["num_hidden_layers"])
     return [SLIDING if window is not None and at >= given["max_window_layers"] else FULL for at in layers]

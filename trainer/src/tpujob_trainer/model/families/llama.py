@@ -63,7 +63,7 @@ LLAMA = Family(
             batch_tokens=2**22,
             learning_rate=1.5e-4,
         ),
-        # meta-llama/Llama-3.1-405B, Llama-3.1-8B and Llama-3.2-1B config.json; the learning rate is of table 3.
+        # meta-llama/Llama-3.1-405B, Llama-3.1-8B and Llama-3.2-1B config.json; the learning rate is from table 3.
         "llama3.1-405b": Preset(
             layers=126,
             embed_dim=16384,

@@ -1,4 +1,4 @@
-"""Mistral: Llama with a sliding window in its first version, and without one since."""
+"""Mistral: Llama; only the first version has a sliding window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtral: each token goes through two of eight feed-forward blocks, weighed by a softmax over these two."""
+"""Mixtral: each token goes through two of eight feed-forward blocks, weighted by a softmax over these two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OLMo 2: what a block adds to the residual stream is normalised, not what it reads.
+"""OLMo 2: the output of each block is normalised, not its input.
 
 Queries and keys are normalised over all heads at once (OLMo Team 2025, section 3).
 """

@@ -1,7 +1,7 @@
 """Phi-3, 3.5 and 4: Llama with queries, keys and values in one stored matrix, and gate and up in another.
 
-Longer contexts divide each rotary frequency by a number of its own (LongRoPE, Ding and others 2024); Phi-4-mini turns
-three quarters of each head.
+For longer contexts, each rotary frequency is divided by a separate number (LongRoPE, Ding and others 2024);
+Phi-4-mini applies rotary positions to three quarters of each head.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Qwen 2 and 2.5 (biases on queries, keys and values), Qwen 3 (queries and keys normalised instead), their mixtures.
 
-Qwen 2's mixture has a shared expert beside the chosen ones, which every token goes through, as much as a gate lets
-through.
+Qwen 2's mixture has a shared expert in addition to the chosen ones: every token goes through it, and a gate scales its
+output.
 """
 
 from __future__ import annotations

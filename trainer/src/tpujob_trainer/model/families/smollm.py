@@ -9,7 +9,7 @@ from tpujob_trainer.model.families.keys import COMMON, FULL, NO_BIAS, SLIDING, w
 
 
 def _turned(given: Any) -> list[int]:
-    """Of each layer, whether its queries and keys are turned."""
+    """For each layer, 1 if its queries and keys have rotary positions, else 0."""
     layers, listed = given["num_hidden_layers"], given["no_rope_layers"]
     if listed is None:
         every = whole(given, "no_rope_layer_interval")

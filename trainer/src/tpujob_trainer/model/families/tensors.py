@@ -1,8 +1,8 @@
-"""Which tensors a decoder has in the files of transformers, as most families name them.
+"""The tensors of a decoder in the files of transformers, as most families name them.
 
-Layers are stacked in our weights, and so are experts; there, each has tensors of its own. Axes: V vocabulary, D embed,
+Layers and experts are stacked in our weights; in the files, each has separate tensors. Axes: V vocabulary, D embed,
 N query heads, K key heads, H head width, F mlp, S mlp of the shared expert, E experts, O one. Theirs: rows and columns
-of the stored matrix, in which several of our axes may be one: `NH D` has N · H rows.
+of the stored matrix, which may merge several of our axes: `NH D` has N · H rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NORMS_AROUND = {
 
 
 def layer_tensors(shape: Any, layer: str) -> Iterator[Tensor]:
-    """Of each layer, whose names start with `layer`."""
+    """The tensors of each layer, whose names start with `layer`."""
     yield from norms(shape, layer)
     yield from attention(shape, layer)
     if shape.experts is None:
@@ -48,7 +48,7 @@ def layer_tensors(shape: Any, layer: str) -> Iterator[Tensor]:
 
 
 def norms(shape: Any, layer: str) -> Iterator[Tensor]:
-    """Before a block, and after it where the shape has norms there."""
+    """The norms before and after the blocks of a layer, as far as the shape has them."""
     names: Mapping[str, str] = _NORMS_AROUND if shape.post_norms else _NORMS
     for ours, theirs in names.items():
         if shape.pre_norms or ours.startswith("post_"):
@@ -56,7 +56,7 @@ def norms(shape: Any, layer: str) -> Iterator[Tensor]:
 
 
 def attention(shape: Any, layer: str) -> Iterator[Tensor]:
-    """Projections, their biases and the norms of queries and keys."""
+    """The projections of attention, their biases and the norms of queries and keys."""
     for ours, (name, our_axes, their_axes) in (_ATTENTION | (_BIASES if shape.qkv_bias else {})).items():
         yield Tensor(("layers", "attention", ours), f"{layer}self_attn.{name}", our_axes, their_axes)
     for ours, theirs, axes in (("query_norm", "q_norm", "NH"), ("key_norm", "k_norm", "KH")):
@@ -66,11 +66,11 @@ def attention(shape: Any, layer: str) -> Iterator[Tensor]:
 
 
 def feed_forward(path: tuple[str, ...], block: str, *, wide: str = "F") -> Iterator[Tensor]:
-    """A gated block.
+    """The matrices of a gated feed-forward block.
 
     Args:
         path: of the block in our weights.
-        block: what its names begin with.
+        block: prefix of its names.
         wide: its inner axis.
     """
     for ours, (name, our_axes, their_axes) in _MLP.items():
@@ -78,11 +78,11 @@ def feed_forward(path: tuple[str, ...], block: str, *, wide: str = "F") -> Itera
 
 
 def experts(block: str, *, names: Mapping[str, str] | None = None) -> Iterator[Tensor]:
-    """The router and the experts.
+    """The matrices of the router and of the experts.
 
     Args:
-        block: what their names begin with.
-        names: of gate, up and down, where they are others.
+        block: prefix of their names.
+        names: of gate, up and down; None: the usual ones.
     """
     yield Tensor(("layers", "experts", "router"), f"{block}gate.weight", "DE", "E D")
     for tensor in feed_forward(("layers", "experts"), f"{block}experts.{{expert}}."):

@@ -1,1 +1,1 @@
-"""Meshes: how many devices each axis has, what that costs a step, the mesh of the devices at hand, and its rings."""
+"""Meshes: the sizes of their axes, their cost per step, the mesh of the available devices, and its rings."""

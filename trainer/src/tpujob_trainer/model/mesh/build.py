@@ -1,7 +1,7 @@
 """The mesh: all devices of the run on the axes of `partitioning.AXES`.
 
-Weights are divided within a slice, where the links are fast; slices are replicas, over the data-centre network, which
-carries gradients alone.
+Weights are divided within a slice, where the links are fast; slices are replicas, and the data-centre network between
+them carries only gradients.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tpujob_trainer.model.partitioning import AXES
 
 
 def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shape: MeshShape | None = None) -> Mesh:
-    """The mesh of a run of `slices` slices; `devices` are all of the run unless given.
+    """The mesh of a run of `slices` slices.
 
     Args:
-        slices: how many.
-        devices: of the run.
-        shape: devices along each axis; all of a slice are `fsdp` unless given.
+        slices: number of slices.
+        devices: of the run; None: all that JAX sees.
+        shape: devices along each axis; None: all devices of a slice are `fsdp`.
 
     Raises:
         TrainerError: the devices do not divide over the slices.
@@ -43,16 +43,16 @@ def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shap
 def require_devices(
     *, num_processes: int, chips_per_host: int, devices: Sequence[jax.Device], name: Callable[[int], str]
 ) -> None:
-    """Returns if JAX sees what was asked for.
+    """Checks that JAX sees the requested devices.
 
     Args:
         num_processes: One for each host.
-        chips_per_host: That were asked for.
+        chips_per_host: As requested.
         devices: Of all processes.
-        name: A process as people look for it.
+        name: Returns the name of a process, for messages.
 
     Raises:
-        TrainerError: it sees more or fewer devices: a host without its chips, or chips that were not asked for. The
+        TrainerError: JAX sees more or fewer devices: a host lacks chips, or has chips that were not requested. The
             same on all processes.
     """
     kind = devices[0].device_kind
@@ -73,23 +73,23 @@ def arranged(devices: Sequence[jax.Device], shape: MeshShape) -> np.ndarray:
     """All devices of the run in a mesh's order, so that neighbours along an axis are neighbours in the slice."""
     inner = (1, *shape.sizes[1:])
     if shape.slice == 1:
-        # Several shapes of a slice have no arrangement along its links; then neighbours are as JAX numbers them.
+        # Several shapes of a slice have no arrangement along its links; then neighbours are in JAX's order.
         if _shares_sides(devices, shape):
             return np.array(sorted(devices, key=lambda device: tuple(device.coords))).reshape(inner)
         return mesh_utils.create_device_mesh(inner, devices=devices, allow_split_physical_axes=True)
     if hasattr(devices[0], "slice_index") and len({device.slice_index for device in devices}) == shape.slice:
         outer = (shape.slice, *(1,) * (len(inner) - 1))
         return mesh_utils.create_hybrid_device_mesh(inner, outer, devices=devices, allow_split_physical_axes=True)
-    # Devices that know no slices (CPU): processes are counted slice by slice, so their order is that of the slices.
+    # Devices without a slice index (CPU): processes are numbered slice by slice, so their order is that of slices.
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     return np.array(ordered).reshape(shape.sizes)
 
 
 def _shares_sides(devices: Sequence[jax.Device], shape: MeshShape) -> bool:
-    """Whether all of a slice are `fsdp` and `expert`, and no arrangement gives each of these sides of its own.
+    """Whether all devices of a slice are `fsdp` and `expert`, and no arrangement gives each of them separate sides.
 
-    Counted along the sides, each matrix is then still gathered in as many dimensions as the slice has; in JAX's order
-    libtpu makes sums of padded wholes of these gathers.
+    With devices in the order of coordinates, each matrix is then still gathered in as many dimensions as the slice has;
+    in JAX's order, libtpu turns these gathers into sums of padded whole matrices.
     """
     places = {tuple(getattr(device, "coords", ())) for device in devices}
     is_flat = any(len({*along}) == 1 for along in zip(*places, strict=True))

@@ -1,4 +1,4 @@
-"""How many devices each axis of the mesh has: chosen for a model and a slice, or checked where the job sets it."""
+"""The number of devices of each mesh axis: chosen for a model and a slice, or checked if the job sets it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.parsing.from_mapping import Range
 
 LARGE_SLICE = 64
-"""Devices of a slice from which another mesh than the plain one is looked for."""
+"""From this many devices of a slice on, meshes other than the plain one are considered."""
 LARGE_FOR_EXPERTS = 16
-"""The same for a mixture of experts, whose matrices are many times those that a token is multiplied by."""
+"""The same for a mixture of experts, whose matrices are many times larger than those that a token uses."""
 WORTH_IT = 0.8
-"""Of the bytes that the plain mesh waits for: what another may wait for at most."""
+"""The most bytes that another mesh may wait for, relative to the plain mesh."""
 FILLED = 0.5
-"""Of a device's memory: what another may need at most, by an arithmetic that is a fifth off. Where the plain mesh needs
-more itself, another may need a little more than that."""
+"""The largest share of a device's memory that another mesh may need, by an estimate that is off by up to a fifth. If
+the plain mesh itself needs more, another may need `A_LITTLE_MORE` times as much."""
 A_LITTLE_MORE = 1.1
 NEARLY_FULL = 0.9
-"""Of a device's memory: what no mesh may need."""
+"""The share of a device's memory that no other mesh may reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,14 @@ def choose_mesh(
 ) -> MeshShape:
     """The mesh of a run.
 
-    Where the job sets no axis and the chip is known, it is a mesh whose step waits for fewest bytes, and fits.
+    If the job sets no axis, and chip and batch are known, another mesh replaces the plain one if it fits into memory
+    and its step waits for at least a fifth fewer bytes.
 
     Args:
         config: what the job sets.
         model: whose dimensions are divided.
         devices: of all slices.
-        slices: how many.
+        slices: number of slices.
         batch_size: rows of a global batch; None: not known.
         sequence_length: positions of a row; None: not known.
         chip: of each device; None: not known, or no TPU.
@@ -94,7 +95,7 @@ def choose_mesh(
 
     whole, best = best_of(mesh for mesh in better if mesh.tensor == 1), best_of(better)
     assert best is not None
-    # Smaller products and sums in the midst of a layer have costs that bytes do not show.
+    # `tensor` makes products smaller and adds sums inside a layer, whose costs bytes do not show.
     if whole is not None and better[best].waiting > WORTH_IT * better[whole].waiting:
         best = whole
     axes = ("data", "fsdp", "expert", "tensor")
@@ -104,7 +105,7 @@ def choose_mesh(
 
 
 def possible_meshes(model: ModelShape, *, per_slice: int, slices: int) -> Iterator[MeshShape]:
-    """Every mesh without `context` of so many devices a slice that divides a model."""
+    """Yields all meshes without `context`, of `per_slice` devices per slice, that divide a model."""
     # Biases and sinks of heads are not divided over `tensor`.
     is_whole = model.out_bias or model.sinks or model.experts_bias
     for tensor, expert in itertools.product([1] if is_whole else _divisors(per_slice), _divisors(per_slice)):
@@ -119,7 +120,7 @@ def possible_meshes(model: ModelShape, *, per_slice: int, slices: int) -> Iterat
 
 
 def _other_meshes(model: ModelShape, plain: MeshShape) -> Iterator[MeshShape]:
-    """Of the possible meshes, those that are worth a departure from the plain one."""
+    """Yields the possible meshes that may replace the plain one."""
     per_slice = plain.data * plain.fsdp
     is_large = per_slice >= LARGE_SLICE
     if not is_large and (not model.experts or per_slice < LARGE_FOR_EXPERTS):
@@ -138,7 +139,7 @@ def _plain_mesh(
     batch_size: int | None,
     sequence_length: int | None,
 ) -> MeshShape:
-    """As the job sets it, with all that is left in fsdp; the arguments are those of `choose_mesh`."""
+    """The mesh as the job sets it, with remaining devices on `fsdp` if they divide; arguments as in `choose_mesh`."""
     if devices % slices:
         raise ValueError(f"slices: {slices} do not divide {devices} devices")
     _check_model(config, model)

@@ -1,18 +1,19 @@
-"""What a mesh costs a step of training, by arithmetic: bytes that a device sends, and about how much memory it needs.
+"""The estimated cost of a mesh for a training step: bytes that a device sends, and the approximate memory it needs.
 
 The counts are those of the programs that libtpu 0.0.50.1 makes of our step with `remat: full` (`make bench-maxtext`):
 
 - A layer's weights are gathered in bfloat16 for the forward and for the backward pass; with `quantization` in one byte
-  a number, and for the backward pass twice.
-- Gradients are scattered where shards are wider than 128 lanes, and side by side over 64 devices of `fsdp` and more
-  (`partitioning.scattered_by_side`); elsewhere, and for experts, they are summed whole: twice the bytes.
-- Where all of fewer devices are `fsdp`, gradients are scattered beside arithmetic, and some matrices travel while they
-  are multiplied (`rings`).
-- A batch in parts gathers and scatters for each of them; replicas sum their shards once. A part of several replicas is
-  not scattered side by side.
-- With `tensor`, what attention and the block of a layer add is summed over that axis, five times with recomputation.
-- With `expert`, the tokens of all devices of that axis are gathered, and results scattered, five times as well, in
-  layers that have experts.
+  per number, and twice for the backward pass.
+- Gradients are scattered if shards are wider than 128 lanes, and one side at a time from 64 devices of `fsdp` on
+  (`partitioning.scattered_by_side`); otherwise, and for experts, they are summed whole, with twice the bytes.
+- If all devices are `fsdp`, and fewer than that, gradients are scattered during computation, and some matrices are sent
+  while they are multiplied (`rings`).
+- A batch in parts gathers and scatters for each of them; replicas sum their shards once. With several replicas, a part
+  is not scattered one side at a time.
+- With `tensor`, the outputs of attention and of the feed-forward block are summed over that axis, five times with
+  recomputation.
+- With `expert`, the tokens of all devices of that axis are gathered, and results scattered, also five times, in layers
+  that have experts.
 
 For four models on v5p, sent bytes are within a tenth of the compiled program's, and peak memory is from
 a twentieth below to a fifth above it.
@@ -29,32 +30,32 @@ from tpujob_trainer.model.partitioning import AXES, Rings
 from tpujob_trainer.model.shape import ModelShape
 
 STATE_BYTES = 16
-"""Of a weight: itself and two moments in float32, and its gradient."""
+"""Bytes per weight: itself, two moments and its gradient, in float32."""
 GATHERED_COPIES = 3
-"""Layers whose weights or whole gradients are there at once."""
+"""Layers whose gathered weights or whole gradients are in memory at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshCost:
-    """Bytes of one device, for a step."""
+    """Bytes per device for one step."""
 
     sent: float
-    """On the links of its slice, if each exchange goes round a ring."""
+    """Over the links of its slice, if each exchange uses a ring."""
     waiting: float
-    """Of `sent`: nothing is computed meanwhile."""
+    """The part of `sent` during which nothing is computed."""
     peak: float
 
 
 def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, length: int, parts: int = 1) -> MeshCost:
-    """What a mesh without `context` costs.
+    """The cost of a mesh without `context`.
 
     Args:
         model: of a family.
         mesh: that divides it.
         chip: of each device.
-        rows: of a batch, on all devices, that pass through the mesh at once.
+        rows: of a batch, on all devices, that are computed at once.
         length: positions of a row.
-        parts: of a batch, each of so many rows, that pass one after the other.
+        parts: of a batch, each of `rows` rows, that are computed one after the other.
     """
     with_experts = model.layers - model.dense_layers if model.experts else 0
     of_experts = with_experts * 3 * model.embed_dim * model.mlp_dim * model.experts if model.experts else 0
@@ -69,7 +70,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     gradients, once = _gradients(model, mesh, parts, dense_whole, experts_whole)
     others = sums * model.layers * 2 * _ring(mesh.tensor) + sums * with_experts * (mesh.expert - 1)
     sizes = dict(zip(AXES, mesh.sizes, strict=True))
-    # No product makes a ring of experts' gradients.
+    # Experts' gradients are not scattered by rings of products.
     waiting = others + (experts_whole * 2 * _ring(mesh.fsdp) if scatters_beside(chip, sizes) else gradients)
     if not chip.hides_gathers:
         waiting += gathers - _hidden(model, rings_on(chip, sizes, model)) * _ring(dense_shards)
@@ -79,7 +80,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
         STATE_BYTES * (dense + of_experts) / shards
         + STATE_BYTES * model.vocabulary_parameters / (mesh.fsdp * mesh.expert)
         + GATHERED_COPIES * layer
-        # The head and its gradient are whole: bfloat16 and float32.
+        # The output matrix and its gradient are whole: bfloat16 and float32.
         + 6 * model.vocab_size * model.embed_dim
         + model.layers * tokens * 2 * _kept_numbers(model, mesh)
         + tokens * 2 * _block_numbers(model, mesh)
@@ -94,7 +95,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
 def _gradients(
     model: ModelShape, mesh: MeshShape, parts: int, dense_whole: float, experts_whole: float
 ) -> tuple[float, float]:
-    """Bytes sent for the gradients of each part of a batch, and once a step."""
+    """Bytes sent for the gradients of each part of a batch, and once per step."""
     dense_shards, replicas = mesh.fsdp * mesh.expert, mesh.slice * mesh.data
     is_apart = parts > 1 and replicas > 1
     is_narrow = model.embed_dim // dense_shards <= LANES
@@ -109,7 +110,7 @@ def _gradients(
 
 
 def _hidden(model: ModelShape, rings: Rings) -> float:
-    """Of gathered weights, what travels while it is multiplied; with `remat: full` attention's is gathered again."""
+    """Bytes of gathered weights that are sent during products; with `remat: full`, attention's are gathered again."""
     row = 2.0 * model.layers * model.embed_dim
     of_mlp = row * 3 * model.mlp_dim if rings.mlp else 0.0
     of_attention = row * 2 * (model.heads + model.kv_heads) * model.head_dim if rings.attention else 0.0
@@ -117,12 +118,12 @@ def _hidden(model: ModelShape, rings: Rings) -> float:
 
 
 def _ring(devices: int) -> float:
-    """Of an array, what each device sends so that it goes once round so many."""
+    """The share of an array that each device sends to pass it once around a ring of devices."""
     return (devices - 1) / devices
 
 
 def _kept_numbers(model: ModelShape, mesh: MeshShape) -> float:
-    """Of a token and a layer, what is kept for the backward pass."""
+    """Numbers per token and layer that are kept for the backward pass."""
     kept = float(model.embed_dim)
     if model.remat == "full":
         return kept + len(model.remat_save) * model.embed_dim / mesh.tensor
@@ -133,7 +134,7 @@ def _kept_numbers(model: ModelShape, mesh: MeshShape) -> float:
 
 
 def _block_numbers(model: ModelShape, mesh: MeshShape) -> float:
-    """Of a token, while its layer is computed: inside the block, and beside it."""
+    """Numbers per token in memory while its layer is computed: inside the feed-forward block, and outside."""
     if model.experts:
         copies = model.experts_per_token * mesh.expert
         return copies * (3 * model.mlp_dim / mesh.tensor + 2 * model.embed_dim)

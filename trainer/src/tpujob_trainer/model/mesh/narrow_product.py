@@ -1,8 +1,8 @@
-"""Products in a narrow type whose matrix is made narrow where it is kept, and gathered so: in half the bytes.
+"""Products in a narrow type whose matrix is quantized before it is gathered: in half the bytes.
 
-The scales are those of the whole matrix: where a device has a part of what is summed over, the largest values of all
-devices are exchanged first. In the backward pass the scales belong to the other dimensions, and the matrix is made
-narrow and gathered once more.
+The scales are those of the whole matrix: if the dimension that is summed over is divided, the devices exchange their
+largest values first. In the backward pass the scales belong to the other dimensions, and the matrix is quantized and
+gathered again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization
 
 NARROW = {"attention": ("query", "key", "value", "out"), "mlp": OF_MLP}
-"""Matrices of a layer that are multiplied in a narrow type, by their modules."""
+"""Matrices of a layer that are multiplied in a narrow type, by module."""
 
 _AXES = {"D": "embed", "N": "heads", "K": "kv_heads", "H": "head_dim", "F": "mlp"}
-"""Of each letter of an equation."""
+"""The axis of each letter of an equation."""
 
 
 def narrow_over(mesh: Mesh, *, makes_rings: bool) -> Callable[..., jax.Array]:
-    """`quantized.product` with a matrix that comes as it is kept on the devices of a mesh; see `rings.narrow_rings`."""
+    """Returns `quantized.product` for a matrix that is still divided over a mesh; see `rings.narrow_rings`."""
 
     def narrow(
         equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None, adapter: Adapter | None = None

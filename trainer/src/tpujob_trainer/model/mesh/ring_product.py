@@ -1,9 +1,9 @@
-"""Products of a feed-forward block whose matrix travels from device to device while it is multiplied.
+"""Products of a feed-forward block whose matrix is sent from device to device while it is multiplied.
 
-The compiler makes such rings itself where a product sees a divided matrix. In the backward pass it makes none of gate
-and up, which are used there twice, recomputed and transposed: it gathers them, and waits. Here the ring of the
-recomputed product keeps the parts that come by, so that the transposed product finds the matrix whole, and no byte
-travels twice. (Wang and others 2023, "Overlap Communication with Dependent Computation via Decomposition".)
+The compiler makes such rings itself if a product has a divided matrix. In the backward pass it makes none of gate and
+up, which are used there twice, recomputed and transposed: it gathers them, and waits. Here the ring of the recomputed
+product keeps the parts that it receives, so that the transposed product has the whole matrix, and no byte is sent
+twice. (Wang and others 2023, "Overlap Communication with Dependent Computation via Decomposition".)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def widen_over(mesh: Mesh) -> Callable[..., jax.Array]:
-    """`quantized.product` of `BSD,DF->BSF` in no narrow type, with a matrix whose F is divided over `fsdp`.
+    """Returns `quantized.product` of `BSD,DF->BSF`, not quantized, for a matrix whose F is divided over `fsdp`.
 
-    All other axes of the mesh have one device.
+    All other axes of the mesh must have one device.
     """
 
     @jax.custom_vjp
@@ -56,7 +56,7 @@ def widen_over(mesh: Mesh) -> Callable[..., jax.Array]:
 def _ring(x: jax.Array, part: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The product of `x` `[B, S, D]` with all parts `[D, F / devices]`, and these side by side.
 
-    Half of them come from each side, so that both directions of a link carry bytes.
+    Half of them arrive from each neighbour, so that both directions of a link are used.
     """
     devices, here = jax.lax.axis_size(FSDP), jax.lax.axis_index(FSDP)
     width = part.shape[1]

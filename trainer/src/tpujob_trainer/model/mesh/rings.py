@@ -1,9 +1,9 @@
-"""Which matrices travel from device to device while they are multiplied, instead of being gathered first.
+"""Which matrices are sent from device to device while they are multiplied, instead of being gathered first.
 
-libtpu 0.0.50.1 makes such rings of a product with a divided matrix where all devices are `fsdp`, and not too many. A
-ring multiplies by two parts of the matrix at a time. Where the divided dimension is summed over, it then reads and
-writes all sums, in bfloat16: as many operations of each byte as a part has rows. If these are few, that takes longer
-than waiting for the gather would.
+libtpu 0.0.50.1 makes such rings of a product with a divided matrix if all devices are `fsdp`, and not too many. A ring
+multiplies by two parts of the matrix at a time. If the divided dimension is summed over, it then reads and writes all
+sums, in bfloat16: as many operations per byte as a part has rows. If these are few, that takes longer than waiting for
+the gather.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tpujob_trainer.model.partitioning import FSDP, NO_RINGS, Rings
 from tpujob_trainer.model.shape import CustomShape, ModelShape
 
 BALANCE = 0.75
-"""What a ring needs at least of the operations for each byte at which a chip computes as fast as it reads memory."""
+"""The fewest operations per byte that a ring needs, relative to `Chip.operations_per_byte`."""
 
 
 def rings_of(mesh: Mesh, shape: ModelShape) -> Rings:
-    """The rings that are worth their while for a model on the devices of a mesh."""
+    """The rings that save time for a model on the devices of a mesh."""
     return rings_on(BY_KIND.get(mesh.devices.flat[0].device_kind), mesh.shape, shape)
 
 
 def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | CustomShape) -> Rings:
-    """The same, of devices along the axes of a mesh."""
+    """As `rings_of`, from the number of devices along each axis of a mesh."""
     if chip is None or not chip.makes_rings or not scatters_beside(chip, sizes):
         return NO_RINGS
     if isinstance(shape, CustomShape) or shape.quantization is not None:
@@ -43,9 +43,9 @@ def rings_on(chip: Chip | None, sizes: Mapping[str, int], shape: ModelShape | Cu
 
 
 def narrow_rings(mesh: Mesh, shape: ModelShape) -> bool:
-    """Whether products in a narrow type see divided matrices, where each part makes columns of its own.
+    """Whether products in a narrow type use divided matrices if each part gives separate columns.
 
-    Such a ring reads the left side once for each part: two operations for each of its bytes and each column.
+    Such a ring reads the left side once for each part: two operations per byte and column.
     """
     chip = BY_KIND.get(mesh.devices.flat[0].device_kind)
     if chip is None or shape.quantization is None or not scatters_beside(chip, mesh.shape):
@@ -56,6 +56,6 @@ def narrow_rings(mesh: Mesh, shape: ModelShape) -> bool:
 
 
 def scatters_beside(chip: Chip, sizes: Mapping[str, int]) -> bool:
-    """Whether gradients are scattered by rings of the products that they come from: seen on v5e, v5p and v6e."""
+    """Whether gradients are scattered by rings of the products that compute them: observed on v5e, v5p and v6e."""
     is_alone = all(size == 1 for axis, size in sizes.items() if axis != FSDP)
     return (chip.makes_rings or chip.hides_gathers) and is_alone and 1 < sizes[FSDP] < SCATTERED_AT_ONCE

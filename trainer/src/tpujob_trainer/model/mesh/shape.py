@@ -1,4 +1,4 @@
-"""How many devices each axis of a mesh has."""
+"""The number of devices of each mesh axis."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class MeshShape:
     context: int = 1
     tensor: int = 1
     reason: str = ""
-    """Why it is so, for people."""
+    """Why the sizes are so, for the log."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """In the order of `partitioning.AXES`."""
+        """The sizes in the order of `partitioning.AXES`."""
         return (self.slice, self.data, self.fsdp, self.expert, self.context, self.tensor)
 
     @property

@@ -1,1 +1,1 @@
-"""Weights as Hugging Face has them: config.json and safetensors in and out of arrays that lie on many devices."""
+"""Weights in Hugging Face's format: config.json and safetensors, to and from arrays on many devices."""

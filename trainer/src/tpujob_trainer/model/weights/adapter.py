@@ -1,6 +1,6 @@
 """Adapters in the layout of PEFT: adapter_config.json and adapter_model.safetensors.
 
-There, A is `[rank, inputs]` and B `[outputs, rank]`, one pair for each layer and matrix; huggingface/peft:
+In them, A is `[rank, inputs]` and B `[outputs, rank]`, one pair for each layer and matrix; huggingface/peft:
 src/peft/utils/save_and_load.py.
 """
 
@@ -30,24 +30,24 @@ logger = logging.getLogger(__name__)
 _ON_HUB = re.compile(r"hf://(?:models/)?(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/?")
 WEIGHTS = "adapter_model.safetensors"
 MODULES = ("attention", MLP, EXPERTS)
-"""Of a layer, whose matrices may have adapters."""
+"""Modules of a layer whose matrices may have adapters."""
 PREFIX = "base_model.model."
-"""Of a module's name."""
+"""Prefix of a module's name."""
 OF_TEXT, OF_IMAGES = "model.", "model.language_model."
-"""What transformers (4.52 and later) calls the decoder of a model that also sees images; its files say otherwise."""
+"""Prefixes of the decoder in transformers (4.52 and later): of a text model, and with images, where files differ."""
 
 
 def export_adapter(
     path: str, model: LoraModel, weights: Any, *, base: str | None, source: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the adapters of a model. All processes may call it; process 0 writes.
+    """Writes the adapters of a model. All processes may call it; process 0 writes.
 
     Args:
         path: the folder; local, or a URL.
         model: with the adapters.
         weights: its weights, of which every process holds the adapters whole.
-        base: where the decoder's weights came from, for who loads the adapter.
-        source: config.json there; None: it is of text alone.
+        base: source of the decoder's weights, for those who load the adapter.
+        source: config.json of the base model; None: it is a text model.
     """
     if jax.process_index() != 0:
         return
@@ -74,7 +74,7 @@ def export_adapter(
 
 
 def _base(path: str | None) -> dict[str, str | None]:
-    """Where PEFT finds the decoder: a name on the hub with its revision, or a folder."""
+    """The keys with which PEFT finds the decoder: a name on the hub with its revision, or a folder."""
     name = "base_model_name_or_path"
     if path is None:
         return {name: None}
@@ -89,18 +89,18 @@ def _base(path: str | None) -> dict[str, str | None]:
 
 
 def _targets(modules: Mapping[str, list[Tensor]], prefix: str) -> list[str] | str:
-    """The names of modules; a pattern of whole names where other parts of the model have modules of these names."""
+    """The names of modules, or a pattern of full names if other parts of the model have modules of these names."""
     names = sorted(name.rpartition(".")[2] for name in modules)
     return names if prefix == OF_TEXT else rf"{re.escape(prefix)}.*\.({'|'.join(names)})"
 
 
 def decoder_prefix(source: Mapping[str, Any]) -> str:
-    """What transformers calls the decoder of a model with this config.json."""
+    """The prefix of the decoder in transformers, for a model with this config.json."""
     return OF_IMAGES if "text_config" in source else OF_TEXT
 
 
 def stored_in(model: LoraModel, prefix: str) -> dict[str, list[Tensor]]:
-    """By a module's name there, with `{layer}` and `{expert}`: our matrices with adapters in it, in their order."""
+    """Our matrices with adapters, in order, by the stored name of their module, with `{layer}` and `{expert}`."""
     found: dict[str, list[Tensor]] = {}
     for tensor in tensors(model.shape, prefix=prefix):
         is_matrix = tensor.path[0] == "layers" and len(tensor.path) == 3 and tensor.path[1] in MODULES
@@ -110,7 +110,7 @@ def stored_in(model: LoraModel, prefix: str) -> dict[str, list[Tensor]]:
 
 
 def _tensors(model: LoraModel, adapters: Any, modules: Mapping[str, list[Tensor]]) -> dict[str, np.ndarray]:
-    """A and B of each module: those of several matrices side by side, each B in its own rows."""
+    """A and B of each module; if it has several matrices, theirs side by side, each B in its own rows."""
     made: dict[str, np.ndarray] = {}
     rank = model.config.rank
     for module, parts in modules.items():
@@ -128,19 +128,19 @@ def _tensors(model: LoraModel, adapters: Any, modules: Mapping[str, list[Tensor]
 
 
 def places_in_stack(model: LoraModel, tensor: Tensor) -> Iterator[tuple[int, ...]]:
-    """Layer, and expert where each has an adapter of its own."""
+    """All indices of a layer and, if each has a separate adapter, an expert."""
     experts = (range(model.shape.experts or 0),) if tensor.has_experts else ()
     return itertools.product(range(model.shape.layers), *experts)
 
 
 def module_at(module: str, index: tuple[int, ...]) -> str:
-    """The name of a module of a layer, and of an expert."""
+    """The name of a module with the numbers of its layer and expert."""
     layer, expert = (*index, 0)[:2]
     return module.format(layer=layer, expert=expert)
 
 
 def _of_fused(model: LoraModel, modules: Mapping[str, list[Tensor]]) -> dict[str, Any]:
-    """Rank and alpha of modules that hold several matrices: the quotient stays the same."""
+    """The rank and alpha of modules that have several matrices: the quotient stays the same."""
     wide = {module.rpartition(".")[2]: len(parts) for module, parts in modules.items() if len(parts) > 1}
     if not wide:
         return {}

@@ -29,27 +29,27 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "use_qalora": (False,),
     "use_bdlora": (False,),
 }
-"""Settings with which A · B is all that is added, besides None; huggingface/peft:src/peft/tuners/lora/config.py."""
+"""Values, besides None, with which only A · B is added; huggingface/peft:src/peft/tuners/lora/config.py."""
 
 
 PARAMETERS = ("gate_up_proj", "down_proj")
-"""Of the experts of transformers 5, which may have adapters."""
+"""Parameters of the experts of transformers 5 that may have adapters."""
 MOST_ALPHA = 1e9
-"""More is no scale of an adapter, and a number that cannot be computed with."""
+"""A larger alpha is not a plausible scale, or not a number that can be computed with."""
 
 
 def check_adapter(path: str, config: LoraConfig) -> frozenset[int]:
-    """The ranks that adapter_config.json names, compared with the fields beside `from`; the weights are not read.
+    """Checks adapter_config.json against the fields beside `from`, and returns its ranks; does not read the weights.
 
-    A job may have the rank of most modules, or a larger one that some have: smaller adapters are filled up with zeros.
+    A job may have the rank of most modules, or a larger one that some have: smaller adapters are padded with zeros.
 
     Args:
         path: the folder; local, or a URL (gs://, hf://).
         config: the block `lora`.
 
     Raises:
-        NotFoundError: it is not there, or may not be read.
-        ConfigurationError: it is not JSON, of another rank or alpha, or of a kind that is not computed here.
+        NotFoundError: it does not exist, or cannot be read.
+        ConfigurationError: it is not JSON, has another rank or alpha, or is of an unsupported kind.
     """
     with explained(path, FIELD):
         reach(path)
@@ -90,7 +90,7 @@ def check_adapter(path: str, config: LoraConfig) -> frozenset[int]:
 
 
 def _check_parameters(names: Any) -> None:
-    """Refuses adapters of single parameters, but for those of experts."""
+    """Refuses adapters of single parameters, except those of experts."""
     for name in names if isinstance(names, list) else [names]:
         if str(name).rpartition(".")[2] not in PARAMETERS:
             raise ConfigurationError(
@@ -100,10 +100,10 @@ def _check_parameters(names: Any) -> None:
 
 
 def _rank_and_alpha(rank: Any, alpha: Any) -> tuple[int, float]:
-    """As they are.
+    """The rank and alpha of a file, checked.
 
     Raises:
-        ValueError: one is no number of its kind.
+        ValueError: one is not a valid number.
     """
     if type(rank) is not int or rank < 1:
         raise ValueError(f"a rank of {str(rank)[:40]}")
@@ -113,7 +113,7 @@ def _rank_and_alpha(rank: Any, alpha: Any) -> tuple[int, float]:
 
 
 def _patterns(given: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
-    """Rank and alpha of each module that has others than the rest.
+    """The rank and alpha of each module whose values differ from the rest.
 
     Raises:
         ValueError: they are not as PEFT writes them.
@@ -128,7 +128,7 @@ def _patterns(given: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
 
 
 def _check_patterns(patterns: Mapping[str, tuple[int, float]], scale: float, *, has_root: bool) -> None:
-    """Refuses modules whose product counts other times than that of the rest."""
+    """Refuses modules with another alpha / rank than the rest; with rsLoRA, all modules with values of their own."""
     for module, (rank, alpha) in patterns.items():
         if has_root or not math.isclose(alpha / rank, scale, rel_tol=1e-6):
             raise ConfigurationError(

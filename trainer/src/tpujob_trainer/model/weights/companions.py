@@ -1,6 +1,6 @@
-"""The small files beside a model's weights: its config.json, how it generates, its tokenizer and chat template.
+"""The small files beside a model's weights: config.json, generation settings, tokenizer and chat template.
 
-An export has them as they came in, byte for byte, so that what is loaded from it talks and stops as the source does.
+An export copies all but config.json byte for byte, so that a model loaded from it generates and stops as its source.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class OtherTensors:
-    """What a source's files have beside its decoder."""
+    """The tensors in a source's files that are not its decoder's."""
 
     folder: SafetensorsFolder
     prefix: str
-    """Of the names of the decoder's parts."""
+    """Prefix of the names of the decoder's parts."""
     output: str
-    """Name of its output projection, where it has one."""
+    """Name of its output projection, if it has one."""
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Companions:
-    """What is written beside exported weights."""
+    """The files that are written beside exported weights."""
 
     config: Mapping[str, Any] | None = None
     """config.json of the source; None: the model was fresh."""
     ids: Mapping[str, int | None] = field(default_factory=dict)
-    """Of a fresh model, the tokens that begin and end a document."""
+    """For a fresh model: the tokens that begin and end a document."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """By name."""
     others: OtherTensors | None = None
-    """Of a model that also sees images; None: all of its tensors are the decoder's."""
+    """For a model with images; None: all of its tensors are the decoder's."""
 
 
 def read_companions(weights_from: str | None, data: DataConfig) -> Companions:
-    """The files of a model and of the tokenizer it was trained with; those of the tokenizer go first.
+    """The files of a model and of the tokenizer it was trained with; those of the tokenizer take precedence.
 
     Args:
         weights_from: folder of the model; None: there is none.
         data: names the tokenizer.
 
     Raises:
-        NotFoundError: a folder is not there, or may not be read.
+        NotFoundError: a folder does not exist, or cannot be read.
         ConfigurationError: config.json is not JSON.
     """
     of_tokenizer = {} if data.tokenizer in (None, "bytes", weights_from) else _of_tokenizer(str(data.tokenizer))
@@ -97,7 +97,7 @@ def read_config(path: str) -> dict[str, Any]:
     """The config.json in a folder: local, or a URL (gs://, hf://).
 
     Raises:
-        NotFoundError: there is none, or it may not be read.
+        NotFoundError: there is none, or it cannot be read.
         ConfigurationError: it is not JSON.
     """
     with explained(path, FROM):
@@ -115,7 +115,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _of_tokenizer(path: str) -> dict[str, bytes]:
-    """Those of its folder, or of the file's; nothing where transformers has no name for the file."""
+    """The files in the tokenizer's folder; none if it is a file whose name transformers does not know."""
     root = open_root(path)
     with explained(path, TOKENIZER):
         reach(path)

@@ -1,6 +1,6 @@
-"""config.json to and from the shape of a decoder.
+"""Conversion between config.json and the shape of a decoder.
 
-What a decoder here cannot do is refused by the key that says it. What a family's class reads is in its file of
+Unsupported features are refused, with the name of their key. The keys that a family's class reads are in its file in
 `model/families`.
 """
 
@@ -19,9 +19,9 @@ from tpujob_trainer.model.weights.rope_json import read_rope, written_rope
 
 _SILU, _GELU = ("silu", "swish"), ("gelu_pytorch_tanh", "gelu_new")
 _ACTIVATIONS = dict.fromkeys(_SILU, "silu") | dict.fromkeys(_GELU, "gelu")
-"""By how transformers calls them."""
+"""By their names in transformers."""
 MOST_CHARACTERS = 1000
-"""Of a refusal: keys of a file may be of any length."""
+"""Limit of a refusal's length: keys of a file may be of any length."""
 
 
 def shape_of(
@@ -34,10 +34,10 @@ def shape_of(
         where: the field and the file, for messages.
         remat: what the backward pass recomputes.
         compute_dtype: type of activations.
-        ignored: keys to go on without, though they are not known.
+        ignored: unknown keys to ignore.
 
     Raises:
-        ConfigurationError: naming the key of what a decoder here cannot do, or does not know.
+        ConfigurationError: a key is unknown, or its value is not supported; the message names it.
     """
     try:
         part, model_type = _text_part(given)
@@ -52,7 +52,7 @@ def shape_of(
 
 
 def _text_part(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """What describes the decoder, of a model that also sees images, too; and its `model_type`."""
+    """The part that describes the decoder, also for models with images; and its `model_type`."""
     outer = str(given.get("model_type"))
     inner = given.get("text_config")
     if outer not in TEXT_OF or not isinstance(inner, Mapping):
@@ -102,7 +102,7 @@ def _activation(given: Mapping[str, Any], config: ConfigJson) -> str:
 
 
 def _experts(given: Mapping[str, Any], key: str) -> int:
-    """Two names say it, of which a file may have the one that the class does not write."""
+    """The number of experts, which has two names; a file may have the one that the class does not write."""
     names = ("num_experts", "num_local_experts")
     others = [name for name in names if name != key] if key in names else names[1:]
     said = [name for name in others if name in given]
@@ -110,7 +110,7 @@ def _experts(given: Mapping[str, Any], key: str) -> int:
 
 
 def _windows(given: Mapping[str, Any], config: ConfigJson) -> dict[str, Any]:
-    """Which layers see a window only, by what the family's class reads of it."""
+    """The fields for layers with a window, from the keys that the family's class reads."""
     layers = whole(given, "num_hidden_layers")
     window = given.get("sliding_window") if "sliding_window" in config.defaults else None
     if "use_sliding_window" in config.defaults and not flag(given, "use_sliding_window"):
@@ -143,17 +143,17 @@ def config_json(
     source: Mapping[str, Any] | None = None,
     ids: Mapping[str, int | None] | None = None,
 ) -> dict[str, Any]:
-    """A config.json for `shape_of` and for transformers 4.57 and 5: the source's keys, and the others of its class.
+    """A config.json for `shape_of` and for transformers 4.57 and 5: the source's keys, and the other keys of its class.
 
     Args:
         shape: of the decoder.
         dtype: of the stored weights.
         max_positions: the longest text that a fresh model was trained on.
         source: config.json of the model that training started from.
-        ids: of a fresh model, the tokens that begin and end a document.
+        ids: for a fresh model, the tokens that begin and end a document.
 
     Raises:
-        ConfigurationError: the family's configuration cannot say it.
+        ConfigurationError: the family's configuration cannot express the shape.
     """
     config = FAMILIES[shape.family].config
     if source is None:
@@ -161,7 +161,7 @@ def config_json(
     given = dict(source or {})
     types = {"dtype": dtype, "torch_dtype": dtype}
     if "text_config" in given:
-        # The decoder's part says nothing that training changed.
+        # The decoder's part has nothing that training changed.
         given["text_config"] = {**given["text_config"], **types}
         given.pop("quantization_config", None)
         return {**given, **types}
@@ -173,7 +173,7 @@ def config_json(
     scalar = made.get("query_pre_attn_scalar")
     if isinstance(scalar, float) and scalar.is_integer():
         made["query_pre_attn_scalar"] = int(scalar)
-    made.pop("quantization_config", None)  # What is written is wide.
+    made.pop("quantization_config", None)  # The written weights are not quantized.
     if not config.has_layer_types:
         made.pop("layer_types", None)
     return made

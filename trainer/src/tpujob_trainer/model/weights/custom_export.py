@@ -1,6 +1,6 @@
 """The weights of `model.custom` as safetensors, by the paths of its parameters, written by all processes.
 
-`model.json` beside them says what makes the module: reference, arguments, vocabulary and step.
+`model.json` beside them describes how to create the module: reference, arguments, vocabulary and step.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def export_custom_weights(
     dtype: str = "BF16",
     agree: Agree = alone,
 ) -> None:
-    """Write weights under the paths of their parameters, as in `layers.0.kernel`. All processes call it alike.
+    """Writes weights under the paths of their parameters, as in `layers.0.kernel`. All processes must call it.
 
     Args:
-        path: the folder; local, or a URL. Files in it of the same names are written over.
-        weights: nested by the names of modules, wherever they lie.
-        model: what the module is made with, by the keys of the configuration or of the shape.
-        step: that the weights are of.
+        path: the folder; local, or a URL. Files in it of the same names are overwritten.
+        weights: nested by the names of modules, with any sharding.
+        model: arguments that the module is created with, by the keys of the configuration or of the shape.
+        step: of the weights.
         dtype: of the stored weights: F32, BF16 or F16.
         agree: waits for all processes.
 
     Raises:
-        OSError: the folder cannot be written to; where there are others, what `agree` raises.
+        OSError: the folder cannot be written to; with several processes, what `agree` raises.
     """
     leaves = {".".join(map(str, parts)): leaf for parts, leaf in nnx.traversals.flatten_mapping(weights).items()}
     vocabulary = model.get("vocabSize", model.get("vocab_size"))

@@ -1,4 +1,4 @@
-"""The weights of `model.custom` from safetensors whose tensors are named as its parameters, as `custom_export` does."""
+"""Reads the weights of `model.custom` from safetensors, named as its parameters, as `custom_export` writes them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ FIELD = "spec.trainer.model.weights"
 
 
 def load_custom_weights(path: str, abstract: Any, shardings: Any) -> Any:
-    """The weights in float32, where they are kept. Each process reads the rows of its devices.
+    """The float32 weights, placed by their shardings. Each process reads the rows of its devices.
 
     Args:
         path: the folder; local, or a URL (gs://, hf://).
         abstract: nested by the names of modules: shape of each weight.
-        shardings: the same nesting: where each weight lies.
+        shardings: the same nesting: sharding of each weight.
 
     Raises:
-        NotFoundError: the files are not there.
-        ConfigurationError: a tensor is missing, of another shape, or none of the model's.
+        NotFoundError: the files do not exist.
+        ConfigurationError: a tensor is missing, has another shape, or is not one of the model's.
     """
     folder = SafetensorsFolder(open_root(path), FIELD)
     wanted = nnx.traversals.flatten_mapping(abstract)

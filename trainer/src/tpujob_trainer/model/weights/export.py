@@ -1,8 +1,8 @@
-"""A model's weights as config.json and safetensors, written by all processes.
+"""Writes a model's weights as config.json and safetensors, from all processes.
 
-Tensors are collected one at a time, of one layer or expert each: no device and no host ever holds the model. Files are
-shared out among the processes. The index and config.json come last, from process 0: a folder that has a config.json is
-whole.
+Tensors are collected one at a time, of one layer or expert each: no device and no host ever holds the whole model.
+Files are distributed among the processes. Process 0 writes the index and config.json last: a folder with a config.json
+is complete.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
 
 @dataclass(frozen=True)
 class _Piece(StoredTensor):
-    """One stored tensor, and what it is made of."""
+    """A stored tensor, and the weights that it consists of."""
 
     parts: tuple[Tensor, ...] = ()
-    """Of our weights, one below the other; none: it is copied from the source."""
+    """Of our weights, one below the other; empty: it is copied from the source."""
     index: tuple[int, ...] = ()
-    """Place in the stack, and expert, as far as there are."""
+    """Place in the stack, and expert, if the weights have these dimensions."""
 
 
 def export_weights(
@@ -49,21 +49,21 @@ def export_weights(
     file_bytes: int = FILE_BYTES,
     agree: Agree = alone,
 ) -> None:
-    """Write a model that transformers reads, and `load_weights`. All processes call it alike.
+    """Writes a model that transformers and `load_weights` can read. All processes must call it.
 
     Args:
-        path: the folder; local, or a URL. Files in it of the same names are written over.
+        path: the folder; local, or a URL. Files in it of the same names are overwritten.
         shape: of the decoder.
-        weights: nested by the names of modules, wherever they lie.
+        weights: nested by the names of modules, with any sharding.
         max_positions: the longest text that a fresh model was trained on.
-        companions: what is written beside the weights.
+        companions: files beside the weights.
         dtype: of the stored weights: F32, BF16 or F16.
-        file_bytes: most bytes of a file, but for a tensor that is larger.
+        file_bytes: most bytes of a file, unless it has a single larger tensor.
         agree: waits for all processes.
 
     Raises:
-        ConfigurationError: the family's config.json cannot say the shape.
-        OSError: the folder cannot be written to; where there are others, what `agree` raises.
+        ConfigurationError: the family's config.json cannot express the shape.
+        OSError: the folder cannot be written to; with several processes, what `agree` raises.
     """
     made = config_json(
         shape, dtype=NUMPY_NAMES[dtype], max_positions=max_positions, source=companions.config, ids=companions.ids
@@ -87,7 +87,7 @@ def _copied(others: OtherTensors | None) -> Iterator[_Piece]:
 
 
 def _pieces(shape: ModelShape, weights: Any, dtype: str, others: OtherTensors | None) -> Iterator[_Piece]:
-    """All tensors of the decoder, layer after layer."""
+    """Yields all tensors of the decoder, layer after layer."""
     by_name: dict[tuple[str, range | None], list[Tensor]] = {}
     for tensor in tensors(shape) if others is None else tensors(shape, prefix=others.prefix, output=others.output):
         by_name.setdefault((tensor.name, tensor.layers), []).append(tensor)
@@ -106,7 +106,7 @@ def _pieces(shape: ModelShape, weights: Any, dtype: str, others: OtherTensors | 
 
 
 def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any, dtype: str) -> _Piece:
-    """`index`: place in the stack, and expert, as far as there are."""
+    """The stored tensor of these parts; `index` as in `_Piece`."""
     first = parts[0]
     dtype = "F32" if first.is_wide else dtype
     sizes = dict(zip(first.ours, _leaf(weights, first).shape[len(index) :], strict=True))
@@ -118,7 +118,7 @@ def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any, dtyp
 
 
 def _collected(weights: Any, pieces: list[_Piece], others: OtherTensors | None) -> Iterator[np.ndarray]:
-    """Each tensor whole, on every host; one at a time. What is copied is read by who writes it alone."""
+    """Yields tensors whole, on every host, one at a time. Copied ones are read only by the process that writes them."""
     for piece in pieces:
         if not piece.parts:
             if others is not None:
@@ -135,16 +135,16 @@ def _collected(weights: Any, pieces: list[_Piece], others: OtherTensors | None) 
 
 @functools.lru_cache(maxsize=256)
 def collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.Array, np.ndarray], jax.Array]:
-    """What makes of a weight, divided over a mesh, a stored tensor that is whole on every device.
+    """Returns a function from a weight, divided over a mesh, to a stored tensor that is whole on every device.
 
     Args:
-        ours: a letter for each dimension of the weight, but for those of its stack.
+        ours: a letter for each dimension of the weight, except those of its stack.
         theirs: the same letters in the order of the stored tensor, its dimensions separated by spaces.
         dtype: of the stored tensor, a key of `DTYPES`.
         mesh: of the weight.
 
     Returns:
-        a function of the weight and of its place in the stack, int32, which all processes call alike.
+        a function of the weight and of its place in the stack, int32, which all processes must call.
     """
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     whole = NamedSharding(automatic, PartitionSpec())
@@ -162,7 +162,7 @@ def collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.A
     jitted = jax.jit(collect, out_shardings=whole)
 
     def call(leaf: jax.Array, index: np.ndarray) -> jax.Array:
-        # The same parts on the same devices, under a mesh whose axes the compiler divides.
+        # The same parts on the same devices, under a mesh with axes of type `Auto`.
         sharding = NamedSharding(automatic, leaf.sharding.spec)
         parts = [shard.data for shard in leaf.addressable_shards]
         return jitted(jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts), index)

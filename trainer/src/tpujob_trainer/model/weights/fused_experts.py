@@ -1,9 +1,9 @@
-"""Adapters of experts as PEFT keeps them beside transformers 5, where a layer's experts are two parameters.
+"""Adapters of experts as PEFT stores them with transformers 5, where a layer's experts are two parameters.
 
-`gate_up_proj` has the gates' rows above those of the up projections, `down_proj` is alone. Of each, A is
+`gate_up_proj` has the gates' rows above those of the up projections, `down_proj` is separate. Of each, A is
 `[experts · rank, inputs]`, expert by expert, and B `[outputs, rank · experts]`, rank by rank; huggingface/peft:
-src/peft/tuners/lora/layer.py, `ParamWrapper`. A parameter that is adapted beside another one wraps it, and its tensors
-are called `base_layer` there.
+src/peft/tuners/lora/layer.py, `ParamWrapper`. If both parameters have adapters, one wraps the other, and the tensors of
+one are named `base_layer`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WRAPPED = "base_layer"
 
 
 def container_of(module: str) -> str:
-    """The module of a layer's experts in transformers 5, from the name of one expert's matrix in 4."""
+    """The module of a layer's experts in transformers 5, from the name of one expert's matrix in transformers 4."""
     return module.partition(".{expert}")[0].replace(".block_sparse_moe.", ".mlp.")
 
 
@@ -36,12 +36,12 @@ def pairs_of_experts(
     rank: int,
     ranks: Collection[int],
 ) -> dict[str, Pair]:
-    """The adapters of a layer's experts by our names; none where there are no such tensors.
+    """The adapters of a layer's experts by our names; empty if there are no such tensors.
 
     Args:
-        read: a tensor by its name; None: there is none.
-        container: name of the module, with what PEFT writes before it.
-        targets: names of matrices that shall have adapters.
+        read: returns a tensor by its name; None: there is none.
+        container: name of the module, with PEFT's prefix.
+        targets: names of matrices that must have adapters.
         experts: of the layer.
         widths: of the residual stream, and of an expert.
         rank: of each of our adapters.
@@ -84,7 +84,7 @@ def pairs_of_experts(
 
 
 def filled_up(pair: Pair, rank: int) -> Pair:
-    """An adapter of this rank that adds the same: A `[..., inputs, rank]`, B `[..., rank, outputs]`."""
+    """The adapter padded with zeros to this rank: A `[..., inputs, rank]`, B `[..., rank, outputs]`."""
     a, b = pair
     missing = (0, rank - a.shape[-1])
     others = [(0, 0)] * (a.ndim - 2)
@@ -92,7 +92,7 @@ def filled_up(pair: Pair, rank: int) -> Pair:
 
 
 def _gate_and_up(pair: Pair, module: str, rank: int, ranks: Collection[int], mlp: int) -> dict[str, Pair]:
-    """Of the two matrices, which share A, or have a half of the rank each."""
+    """The adapters of gate and up, which share A, or have half of the rank each."""
     a, b = pair
     above, below = b[:, :, :mlp], b[:, :, mlp:]
     if a.shape[2] <= rank and a.shape[2] in ranks:

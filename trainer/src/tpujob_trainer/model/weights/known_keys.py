@@ -1,4 +1,4 @@
-"""Which keys of a config.json are known, for each family: an unknown one may change numbers, and is refused."""
+"""The known keys of config.json for each family: an unknown key may change results, and is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIGS: dict[str, ConfigJson] = {each.config.model_type: each.config for each i
 FAMILY_OF: dict[str, str] = {each.config.model_type: name for name, each in FAMILIES.items()}
 
 TEXT_OF = {"gemma3": "gemma3_text", "mistral3": "mistral"}
-"""Of models that also see images, the `model_type` of the part in `text_config`."""
+"""For models with images: the `model_type` of the part in `text_config`."""
 
 ROPE_KEYS = {"rope_parameters", "rope_scaling", "rope_theta"}
 
@@ -52,19 +52,19 @@ _NEVER: dict[str, tuple[Any, ...]] = {
     "rope_interleaved": (False,),
     "partial_rotary_factor": (1.0, None),
 }
-"""Keys of all families, where other values mean another model."""
+"""Supported values of keys of all families; other values mean another model."""
 
 _OF_OTHERS = {key for each in CONFIGS.values() for key in each.defaults} | {"sliding_window_pattern"}
-"""A class ignores what only others read."""
+"""Keys that a class may have without effect: it ignores those that only other classes read."""
 
 
 def problem_with_keys(given: Mapping[str, Any], model_type: str, ignored: tuple[str, ...]) -> str | None:
-    """Why a config.json is refused for one of its keys; None: every one is known, with a value that is.
+    """Why a config.json is refused for one of its keys; None: all keys and values are supported.
 
     Args:
         given: its content, or its `text_config`.
         model_type: a key of `CONFIGS`.
-        ignored: keys to go on without.
+        ignored: keys to ignore.
     """
     config = CONFIGS[model_type]
     known = _WITHOUT_EFFECT | ROPE_KEYS | _OF_OTHERS | {"hidden_act", "hidden_activation", "rope_local_base_freq"}

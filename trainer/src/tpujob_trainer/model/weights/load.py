@@ -1,8 +1,8 @@
-"""Weights from safetensors, each process reading its part of the bytes.
+"""Loads weights from safetensors; each process reads its part of the bytes.
 
-A stored matrix is divided over all devices by its rows, which lie one after the other in the file: each process reads
-the rows of its devices and nothing else, and the devices exchange them for the parts that they keep. One weight is on
-its way at a time, of all layers together.
+A stored matrix is divided over all devices by its rows, which are contiguous in the file: each process reads only the
+rows of its devices, and the devices exchange them for the parts that they keep. One weight is loaded at a time, of all
+layers together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _THREADS = 16
 _ROWS = 8192
-"""Read at a time where two tensors are compared."""
+"""Rows that are read at a time when two tensors are compared."""
 
 
 def read_shape(path: str, *, remat: str, compute_dtype: str, ignored: tuple[str, ...] | None = None) -> ModelShape:
@@ -47,11 +47,11 @@ def read_shape(path: str, *, remat: str, compute_dtype: str, ignored: tuple[str,
         path: local, or a URL (gs://, hf://).
         remat: what the backward pass recomputes.
         compute_dtype: type of activations.
-        ignored: keys of it to go on without, though they are not known.
+        ignored: unknown keys of it to ignore.
 
     Raises:
-        NotFoundError: there is none, or it may not be read.
-        ConfigurationError: it describes what is not supported.
+        NotFoundError: there is none, or it cannot be read.
+        ConfigurationError: it describes an unsupported model.
     """
     given = read_config(path)
     where = f"{FIELD}: {path}/config.json"
@@ -60,10 +60,10 @@ def read_shape(path: str, *, remat: str, compute_dtype: str, ignored: tuple[str,
 
 @dataclass(frozen=True, kw_only=True)
 class ReadModel(ModelConfig):
-    """A model block with `from`, and the dimensions that were read there."""
+    """A model block with `from`, and the dimensions that were read from it."""
 
     shape: ModelShape
-    """As config.json has it."""
+    """As in config.json."""
 
     def resolve(self, *, vocabulary: int, platform: str) -> ModelShape:
         """The model's dimensions, as `ModelConfig.resolve`."""
@@ -83,11 +83,11 @@ class ReadModel(ModelConfig):
 
 
 def with_shape_read(model: ModelConfig) -> ModelConfig:
-    """The model block, with what its `from` says; as it is where there is none.
+    """The model block with the shape read from its `from`; unchanged if it has none.
 
     Raises:
-        NotFoundError: there is no config.json, or it may not be read.
-        ConfigurationError: it describes what is not supported.
+        NotFoundError: there is no config.json, or it cannot be read.
+        ConfigurationError: it describes an unsupported model.
     """
     if model.from_ is None:
         return model
@@ -98,18 +98,18 @@ def with_shape_read(model: ModelConfig) -> ModelConfig:
 
 
 def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any, *, dtype: str = "float32") -> Any:
-    """The weights of a Hugging Face model, where they are kept. All processes call it alike.
+    """The weights of a Hugging Face model, placed by their shardings. All processes must call it.
 
     Args:
         path: the folder; local, or a URL (gs://, hf://).
-        shape: as `read_shape` has it.
+        shape: from `read_shape`.
         abstract: nested by the names of modules: shape of each weight.
-        shardings: the same nesting: where each weight lies.
+        shardings: the same nesting: sharding of each weight.
         dtype: of the result. Each weight is converted before the next one is read, so that devices never hold all of
             them as float32.
 
     Raises:
-        NotFoundError: the files are not there.
+        NotFoundError: the files do not exist.
         ConfigurationError: a tensor is missing or of another shape.
     """
     began = time.monotonic()
@@ -132,7 +132,7 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any, *,
 
 
 def _folder(path: str) -> SafetensorsFolder:
-    """Its tensors; the narrow ones as wide ones."""
+    """The folder's tensors; narrow ones are read as bfloat16."""
     folder = SafetensorsFolder(open_root(path), FIELD)
     given = read_config(path)
     quantization = given.get("quantization_config") or (given.get("text_config") or {}).get("quantization_config")
@@ -140,7 +140,7 @@ def _folder(path: str) -> SafetensorsFolder:
 
 
 class _Loader:
-    """One of our weights, from all tensors that it is stacked of."""
+    """Loads one of our weights, from all tensors that are stacked in it."""
 
     def __init__(
         self,
@@ -160,12 +160,12 @@ class _Loader:
         self._dtype = {folder.require(name, whole).dtype for name in self.names}.pop()
 
     def load(self, sharding: NamedSharding) -> jax.Array:
-        """The weight, divided as wanted."""
+        """The weight with this sharding."""
         staging = _staging(sharding.mesh, self.stored[0], len(self.stack))
         read = jax.make_array_from_callback((*self.stack, *self.stored), staging, self._part)
         entries = (*sharding.spec, *(None,) * (len(self.stack) + len(self._tensor.ours) - len(sharding.spec)))
         of_axis = dict(zip(self._tensor.ours, entries[len(self.stack) :], strict=True))
-        # Exchanged as the matrix is stored, where a division stays one; nothing moves after that.
+        # Devices exchange parts in the stored layout; the rearrangement after that moves nothing between them.
         groups = (of_axis[group[0]] for group in self._tensor.theirs.split())
         exchanged = NamedSharding(staging.mesh, PartitionSpec(*entries[: len(self.stack)], *groups))
         arranged = _arranger(
@@ -187,7 +187,7 @@ class _Loader:
 
 
 def _staging(mesh: Mesh, rows: int, stack: int) -> NamedSharding:
-    """Rows over all devices, or over as many axes of the mesh as divide them; whole where none does."""
+    """Sharding of rows over the mesh axes that divide them; whole on each device if none does."""
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     axes: list[str] = []
     for name, size in mesh.shape.items():
@@ -200,7 +200,7 @@ def _staging(mesh: Mesh, rows: int, stack: int) -> NamedSharding:
 def _arranger(
     ours: str, theirs: str, axes: tuple[tuple[str, int], ...], exchanged: NamedSharding, kept: NamedSharding
 ) -> Callable[[jax.Array], jax.Array]:
-    """What makes of `[stack, rows, columns]` our axes, float32; one program for all weights that are alike."""
+    """Returns a function from `[stack, rows, columns]` to our axes, float32; one program for all equal weights."""
     sizes = dict(axes)
 
     def arranged(stored: jax.Array) -> jax.Array:
@@ -215,14 +215,14 @@ def _arranger(
 
 
 def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
-    """The tensors of all layers and experts, in the order of the stack."""
+    """The names of the tensors of all layers and experts, in the order of the stack."""
     layers = tensor.places(shape.layers) if tensor.is_stacked else (0,)
     experts = range(shape.experts or 0) if tensor.has_experts else (0,)
     return [tensor.name.format(layer=layer, expert=expert) for layer in layers for expert in experts]
 
 
 def _warn_of_others(folder: SafetensorsFolder, used: set[str]) -> None:
-    """Of tensors in layers that the decoder has no use for: transformers leaves them out, too."""
+    """Warns of tensors in layers that the decoder does not use: transformers ignores them, too."""
     prefix = f"{folder.prefix(EMBEDDING)}layers."
     others = [
         name
@@ -236,7 +236,7 @@ def _warn_of_others(folder: SafetensorsFolder, used: set[str]) -> None:
 
 
 def _refuse_another_output(folder: SafetensorsFolder) -> None:
-    """A tied model's files may hold the output, too, if it is the embedding."""
+    """Refuses files of a tied model with an output matrix that is not the embedding."""
     output = folder.tensors.get(folder.named(OUTPUT))
     if output is None:
         return

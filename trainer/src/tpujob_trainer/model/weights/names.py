@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face model each of our weights is, by its family's table."""
+"""The tensors of a Hugging Face model that are our weights, from its family's table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ EMBEDDING, OUTPUT = "embed_tokens.weight", "lm_head.weight"
 
 
 def tensors(shape: ModelShape, *, prefix: str = "model.", output: str = OUTPUT) -> Iterator[Tensor]:
-    """All weights of a decoder.
+    """Yields all weights of a decoder.
 
     Args:
         shape: of the decoder.
-        prefix: of all names but that of the output projection, `model.` in models of text alone.
+        prefix: of all names except that of the output projection, `model.` in text models.
         output: name of the output projection.
     """
     yield Tensor(("embedding",), f"{prefix}{EMBEDDING}", "VD", "V D")

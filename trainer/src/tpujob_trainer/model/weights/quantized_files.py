@@ -1,9 +1,10 @@
-"""Tensors that files keep in a narrow type, read as bfloat16.
+"""Tensors that are stored in a narrow type, read as bfloat16.
 
 - FP8 with block scales (DeepSeek-V3, Qwen3-FP8): `NAME` in float8_e4m3fn, and `NAME_scale_inv` with one factor for each
   block of its rows and columns.
 - MXFP4 (gpt-oss): `NAME_blocks` with two numbers of four bits in each byte, 32 of which share a power of two in
-  `NAME_scales` (Open Compute Project, OCP Microscaling Formats, version 1.0). The rows of each expert are its columns.
+  `NAME_scales` (Open Compute Project, OCP Microscaling Formats, version 1.0). The stored rows of an expert are its
+  columns.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tpujob_trainer.model.weights.safetensors import SafetensorsFolder, Stored
 _BFLOAT16 = np.dtype(jnp.bfloat16)
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
 _BIAS = 127
-"""Of the exponents of MXFP4's scales."""
+"""Bias of the exponents of MXFP4's scales."""
 
 
 def problem_with_quantization(given: Any) -> str | None:
-    """Why the weights that a `quantization_config` describes are not read; None: they are."""
+    """Why weights with this `quantization_config` cannot be read; None: they can."""
     if not isinstance(given, Mapping):
         return f"quantization_config is {given!r}, not a mapping"
     method, block = given.get("quant_method"), given.get("weight_block_size")
@@ -45,7 +46,7 @@ class DequantizedFolder(SafetensorsFolder):
     """A folder whose narrow tensors are read as bfloat16, under the names that the wide ones would have."""
 
     def __init__(self, folder: SafetensorsFolder, quantization: Mapping[str, Any]) -> None:
-        """As `problem_with_quantization` finds nothing wrong with."""
+        """Finds the narrow tensors; `quantization` is one without a `problem_with_quantization`."""
         self._root, self._field = folder._root, folder._field  # noqa: SLF001 - of the same class
         self.tensors, self.unread = dict(folder.tensors), folder.unread
         self._blocks: tuple[int, int] = tuple(quantization.get("weight_block_size") or (1, 1))

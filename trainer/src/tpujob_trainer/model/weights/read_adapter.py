@@ -1,7 +1,7 @@
-"""Adapters from the files of PEFT: adapter_config.json and adapter_model.safetensors.
+"""Reads adapters from the files of PEFT: adapter_config.json and adapter_model.safetensors.
 
-What they compute is what PEFT computes: settings of adapter_config.json that mean another sum are refused, and so is a
-tensor that no matrix of the decoder has a place for.
+They compute the same as in PEFT: settings of adapter_config.json that mean another computation are refused, and so is a
+tensor that belongs to no matrix of the decoder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 
 
 def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:
-    """The adapters of a model, placed on the devices that keep them; every process reads all of the small file.
+    """The adapters of a model, placed by their shardings; every process reads the whole file, which is small.
 
     Args:
         path: the folder; local, or a URL (gs://, hf://).
@@ -39,7 +39,7 @@ def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:
         source: config.json of the decoder's weights.
 
     Raises:
-        NotFoundError: the files are not there, or may not be read.
+        NotFoundError: the files do not exist, or cannot be read.
         ConfigurationError: they are damaged, or not of this model.
     """
     ranks = check_adapter(path, model.config)
@@ -70,7 +70,7 @@ def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:
 
 
 def _read_fused(stored: _Stored, model: LoraModel, container: str, adapters: Any) -> bool:
-    """Whether the experts' adapters are in the form of transformers 5; then all of them are read, if not before."""
+    """Whether the experts' adapters are in the form of transformers 5; if so, reads all of them, once."""
     shape = model.shape
     if not stored.has(f"{container.format(layer=0)}.lora_A.weight"):
         return any(stored.was_read(f"{container.format(layer=0)}.lora_{each}.weight") for each in "AB")
@@ -104,7 +104,7 @@ class _Stored:
         """A `[inputs, rank]` and B `[rank, outputs]` of each of our matrices that are stored in a module.
 
         Raises:
-            ConfigurationError: there is none, or they are wider than the rank.
+            ConfigurationError: there is none, or of a rank that does not fit.
         """
         a, b = (self._read(f"{module}.lora_{each}.weight") for each in "AB")
         if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
@@ -125,7 +125,7 @@ class _Stored:
         return [filled_up(each, self._rank) for each in pairs]
 
     def _columns(self, b: np.ndarray, rows: list[slice]) -> list[slice]:
-        """Which columns of B each of several matrices has: all, or, as an export has it, as many as the rank."""
+        """The columns of B of each of several matrices: all, or, as in an export, as many as the rank."""
         if b.shape[1] == self._rank:
             return [slice(None)] * len(rows)
         apart = [slice(at * self._rank, (at + 1) * self._rank) for at in range(len(rows))]
@@ -135,15 +135,15 @@ class _Stored:
         return [slice(None)] * len(rows) if outside.any() else apart
 
     def has(self, name: str) -> bool:
-        """Whether a tensor is there that was not read."""
+        """Whether a tensor exists and was not read yet."""
         return name in self._left
 
     def was_read(self, name: str) -> bool:
-        """Whether a tensor is there that was read."""
+        """Whether a tensor exists and was read."""
         return name in self._folder.tensors and name not in self._left
 
     def optional(self, name: str) -> np.ndarray | None:
-        """A tensor; None where there is none of this name."""
+        """A tensor; None: there is none of this name, or it was read already."""
         return self._read(name) if self.has(name) else None
 
     def _read(self, name: str) -> np.ndarray:
@@ -157,7 +157,7 @@ class _Stored:
         return np.asarray(self._folder.read(name, 0, shape[0] if shape else 1), dtype=np.float32)
 
     def refuse_others(self) -> None:
-        """Raises a ConfigurationError where a tensor was not asked for: what it adds would be missing."""
+        """Raises a ConfigurationError if a tensor was not read: its effect would be missing."""
         if self._left:
             raise ConfigurationError(
                 f"{FIELD}: {WEIGHTS} has {sorted(self._left)[0]!r}, which nothing of spec.trainer.lora.targets takes; "

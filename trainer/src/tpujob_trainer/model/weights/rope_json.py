@@ -1,6 +1,6 @@
-"""Rotary positions of a config.json: both spellings, of transformers 4 and 5, in and out.
+"""Rotary positions in config.json, read and written in the forms of transformers 4 and 5.
 
-transformers takes `rope_scaling` first, then `rope_parameters`, then the keys beside them.
+In transformers, `rope_scaling` takes precedence, then `rope_parameters`, then the keys beside them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _VALUES = {
     ),
     "longrope": ("factor", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor"),
 }
-"""What each way to change the frequencies reads."""
+"""The keys that each kind of frequency scaling reads."""
 
 
 def read_rope(given: Mapping[str, Any], config: ConfigJson, head_dim: int) -> dict[str, Any]:
-    """Fields of `ModelShape` that say how positions turn queries and keys.
+    """The fields of `ModelShape` for rotary positions.
 
     Args:
         given: the keys, with the family's defaults.
@@ -94,7 +94,7 @@ def _scaling(kind: str, values: Mapping[str, Any], given: Mapping[str, Any], con
     if kind == "dynamic":
         return RopeScaling(kind="dynamic", factor=positive(values, "factor"), original_length=length)
     name = "original_max_position_embeddings"
-    # A family's own key beside the mapping goes first: Phi-3 has one.
+    # A family's own key beside the mapping takes precedence: Phi-3 has one.
     original = int(positive(given if name in config.defaults else {name: length} | dict(values), name))
     if kind == "llama3":
         return RopeScaling(
@@ -141,7 +141,7 @@ def _numbers(values: Mapping[str, Any], key: str) -> tuple[float, ...]:
 
 
 def written_rope(shape: ModelShape, config: ConfigJson) -> dict[str, Any]:
-    """`rope_parameters`, which transformers 5 reads, and what 4 reads."""
+    """The keys `rope_parameters`, which transformers 5 reads, and those that transformers 4 reads."""
     scaling = None if shape.rope_scaling is None else _written(shape.rope_scaling)
     if scaling and shape.latent is not None and shape.latent.score_factor != 1:
         # The only key that changes the scores: their factor is (0.1 · mscale_all_dim · log(factor) + 1)².
@@ -160,7 +160,7 @@ def written_rope(shape: ModelShape, config: ConfigJson) -> dict[str, Any]:
         made["partial_rotary_factor"] = (shape.rotary_dim or shape.head_dim) / shape.head_dim
         everywhere["partial_rotary_factor"] = made["partial_rotary_factor"]
     if config.model_type == "phi3" and shape.rope_scaling is not None:
-        # Phi-3's class of transformers 4 takes these three keys and no other.
+        # Phi-3's class of transformers 4 accepts only these three keys.
         made["original_max_position_embeddings"] = shape.rope_scaling.original_length
         three = {key: everywhere[key] for key in ("short_factor", "long_factor")}
         made["rope_scaling"] = {"type": "longrope", **three}

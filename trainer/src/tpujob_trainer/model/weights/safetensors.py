@@ -1,8 +1,8 @@
-"""Files of safetensors, read by ranges of bytes and written tensor by tensor.
+"""Files of safetensors: reads them by ranges of bytes, and makes their headers.
 
 A file is the length of a header (8 bytes, little endian), the header (JSON: name to dtype, shape and byte offsets), and
 the tensors, row by row; huggingface/safetensors:README.md. Several files have a `model.safetensors.index.json`, whose
-`weight_map` says which tensor is in which file.
+`weight_map` maps each tensor to its file.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ SINGLE = "model.safetensors"
 DTYPES: dict[str, np.dtype[Any]] = {
     code: np.dtype(jnp.dtype(NUMPY_NAMES[code])) for code in ("F64", "F32", "F16", "BF16", "F8_E4M3", "U8")
 }
-"""What weights are stored in."""
+"""Types in which weights are stored."""
 LONGEST_SHOWN = 200
-"""Characters of a name that a message repeats."""
+"""Most characters of a name in a message."""
 MOST_HEADER_BYTES = 100 << 20
-"""As the safetensors library allows."""
+"""Limit of the safetensors library."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor is."""
+    """The location, type and shape of a tensor."""
 
     file: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     begin: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
 
     @property
     def num_bytes(self) -> int:
-        """All of it."""
+        """Size of the tensor."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
@@ -55,21 +55,21 @@ class SafetensorsFolder:
     """All tensors of a model, in one file or several."""
 
     def __init__(self, root: DataRoot, field: str, *, single: str = SINGLE) -> None:
-        """Read the headers.
+        """Reads the headers.
 
         Args:
             root: the folder.
-            field: where it was written, for messages.
-            single: name of the file that has all tensors, where one has.
+            field: of the configuration that names the folder, for messages.
+            single: name of the file, if one file has all tensors.
 
         Raises:
-            NotFoundError: there are no such files, or they may not be read.
-            ConfigurationError: one is not what it should be.
+            NotFoundError: there are no such files, or they cannot be read.
+            ConfigurationError: one is damaged, or does not match the index.
         """
         self._root, self._field, self._single = root, field, single
         self.tensors: dict[str, Stored] = {}
         self.unread: dict[str, str] = {}
-        """Types of tensors that are not read, by name."""
+        """Types of tensors that cannot be read, by name."""
         with explained(root.url, field):
             listed = self._listed()
             for name in sorted({*listed.values()}) if listed is not None else [single]:
@@ -94,7 +94,7 @@ class SafetensorsFolder:
         return np.frombuffer(data, dtype=stored.dtype).reshape(stop - first, *stored.shape[1:])
 
     def require(self, name: str, shape: tuple[int, ...], by: str = "config.json") -> Stored:
-        """Where a tensor of this shape is; `by` is what makes it so, for messages.
+        """The location of a tensor, which must have this shape; `by` is what requires it, for messages.
 
         Raises:
             ConfigurationError: there is none, or one of another shape.
@@ -109,13 +109,13 @@ class SafetensorsFolder:
         return stored
 
     def prefix(self, embedding: str) -> str:
-        """What stands before the names of a decoder's parts: more where the model also sees images.
+        """The prefix of the names of a decoder's parts, which is longer in models with images.
 
         Args:
             embedding: the end of the name of its embedding.
 
         Raises:
-            ConfigurationError: none or several tensors are called so.
+            ConfigurationError: no tensor, or several, have this name.
         """
         found = [name for name in self.tensors if name.endswith(embedding)]
         if len(found) != 1:
@@ -123,14 +123,14 @@ class SafetensorsFolder:
         return found[0].removesuffix(embedding)
 
     def named(self, ending: str) -> str:
-        """The name of the tensor with this end; the end itself where there is none."""
+        """The name of the tensor with this ending; the ending itself if there is none."""
         return next((name for name in self.tensors if name.endswith(ending)), ending)
 
     def _wrong(self, what: str) -> NoReturn:
         raise ConfigurationError(f"{self._field}: {what}")
 
     def _listed(self) -> dict[str, str] | None:
-        """The file of each tensor by the index; None: all are in one file."""
+        """The file of each tensor, from the index; None: all are in one file."""
         filesystem, locate = self._root.filesystem, self._root.locate
         if is_there(filesystem, locate(self._single)):
             return None

@@ -1,4 +1,4 @@
-"""The folder of a model: its safetensors files, one or several, the index of several, and what stands beside them."""
+"""Writes the folder of a model: its safetensors files, one or several, the index of several, and other files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, head
 logger = logging.getLogger(__name__)
 
 FILE_BYTES = 50_000_000_000
-"""Of one file, as transformers has it."""
+"""Most bytes of one file, as in transformers."""
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 
 
 type Agree = Callable[[str, Exception | None], None]
-"""Waits for all processes, by a name that is used once. Each brings the error that it met, or None; where one met an
-error, it raises on all of them."""
+"""Waits for all processes, by a name that is used once. Each passes its error, or None; if one passes an error, it
+raises on all of them."""
 
 
 def alone(name: str, trouble: Exception | None) -> None:
@@ -38,10 +38,10 @@ def alone(name: str, trouble: Exception | None) -> None:
 
 
 def tried(act: Callable[[], None]) -> Exception | None:
-    """The error that storage answers an act with, whatever class its library has for it; None where it succeeds.
+    """Runs `act` and returns the error that storage raises, of any class of its library; None: it succeeded.
 
     Raises:
-        RuntimeError, ValueError: not of storage; of JAX, where another process is lost.
+        RuntimeError, ValueError: not from storage, but from JAX, if another process is lost.
     """
     try:
         act()
@@ -63,7 +63,7 @@ class StoredTensor:
 
     @property
     def num_bytes(self) -> int:
-        """Of it, stored."""
+        """Size of the stored tensor."""
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
@@ -76,20 +76,20 @@ def write_folder[Kept: StoredTensor](
     file_bytes: int = FILE_BYTES,
     agree: Agree = alone,
 ) -> None:
-    """Write a model; all processes call it alike, and share the files out among them.
+    """Writes a model; all processes must call it, and the files are distributed among them.
 
-    A process whose storage fails still gathers what the others write: they end together, when they agree.
+    A process whose storage fails still takes part in gathering what the others write: they end together, in `agree`.
 
     Args:
-        path: the folder; local, or a URL. Files in it of the same names are written over.
+        path: the folder; local, or a URL. Files in it of the same names are overwritten.
         tensors: in the order in which they are stored.
-        collect: gives tensors whole, one at a time; called on all processes, with whether this one writes them.
-        beside: content of small files, by name; the last one is written last, and a folder that has it is whole.
-        file_bytes: most bytes of a file, but for a tensor that is larger.
+        collect: yields tensors whole, one at a time; called on all processes, with whether this one writes them.
+        beside: content of small files, by name; the last one is written last, and a folder that has it is complete.
+        file_bytes: most bytes of a file, unless it has a single larger tensor.
         agree: waits for all processes.
 
     Raises:
-        OSError: the folder cannot be written to; where there are others, what `agree` raises.
+        OSError: the folder cannot be written to; with several processes, what `agree` raises.
     """
     began = time.monotonic()
     filesystem, folder = fsspec.core.url_to_fs(path)
@@ -122,11 +122,11 @@ def write_folder[Kept: StoredTensor](
 
 
 def _remove_former(filesystem: Any, folder: str, names: set[str], *, last: str) -> None:
-    """What would make of a former export's files and these a model that is neither; what makes it whole goes first."""
+    """Removes files of a former export that would mix with these; first the file that marks it as complete."""
     filesystem.invalidate_cache()
     try:
         listed = filesystem.ls(folder, detail=False)
-    except FileNotFoundError:  # in a bucket a folder without objects is none, whatever was made
+    except FileNotFoundError:  # a bucket has no folders without objects
         return
     former = {str(path).rpartition("/")[2] for path in listed}
     weights = {name for name in former if name == SINGLE or _SHARD.fullmatch(name)} - names
@@ -135,7 +135,7 @@ def _remove_former(filesystem: Any, folder: str, names: set[str], *, last: str) 
 
 
 def in_files[Kept: StoredTensor](pieces: Sequence[Kept], most: int) -> dict[str, list[Kept]]:
-    """Tensors by the name of their file, each of at most so many bytes, but for a tensor that is larger."""
+    """Tensors by the name of their file, each of at most `most` bytes, unless it has a single larger tensor."""
     groups: list[list[Kept]] = [[]]
     size = 0
     for piece in pieces:
@@ -158,11 +158,11 @@ def _index_of(files: Mapping[str, Sequence[StoredTensor]]) -> bytes:
 
 
 def _write_file(filesystem: Any, target: str, pieces: Sequence[StoredTensor], content: Iterator[np.ndarray]) -> None:
-    """Write tensors into a file, which appears whole or not at all."""
+    """Writes tensors into a file, which appears complete or not at all."""
     types = {piece.name: piece.dtype for piece in pieces}
     header, _ = header_of({piece.name: piece.shape for piece in pieces}, types)
     is_local = "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
-    written = f"{target}.partial" if is_local else target  # an object appears whole
+    written = f"{target}.partial" if is_local else target  # an object appears complete
     try:
         with contextlib.closing(filesystem.open(written, "wb")) as file:
             file.write(header)

@@ -1,4 +1,4 @@
-"""The tokens that end a text of a model, as transformers knows them where it generates."""
+"""The tokens that end a text of a model when it generates, as in transformers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _KEY = "eos_token_id"
 
 
 def text_ends(eos: int, weights_from: str | None) -> tuple[int, ...]:
-    """The tokenizer's end of text, and those of the model: of its generation_config.json, else of its config.json.
+    """The tokenizer's end of text, and those in the model's generation_config.json, or else its config.json.
 
     Args:
         eos: of the tokenizer.
         weights_from: folder of the model; local, or a URL (gs://, hf://). None: there is none.
 
     Raises:
-        NotFoundError: it is not there, or may not be read.
-        ConfigurationError: a file is damaged, or what ends a text in it is no token.
+        NotFoundError: it does not exist, or cannot be read.
+        ConfigurationError: a file is damaged, or its end of text is not a token.
     """
     if weights_from is None:
         return (eos,)

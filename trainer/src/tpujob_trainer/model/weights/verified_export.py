@@ -1,9 +1,9 @@
-"""Whether transformers computes from an exported folder what the trainer computes from it.
+"""Checks that transformers and the trainer compute the same from an exported folder.
 
     python -m tpujob_trainer.model.weights.verified_export DIRECTORY [PYTHON]
 
-Writes one JSON object to stdout; `tpujob checkpoint verify-export` starts it. PYTHON has transformers and torch, else
-this Python. Both compute in float32 on one CPU device, one after the other, so memory must hold the weights.
+Writes one JSON object to stdout; `tpujob checkpoint verify-export` starts it. PYTHON has transformers and torch; it is
+this Python by default. Both compute in float32 on one CPU device, one after the other, so memory must hold the weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 
 TOLERANCE = 1e-3
-"""Of float32 logits, which are between 1 and 30."""
+"""Largest difference of float32 logits, which are between 1 and 30."""
 TOKENS = 32
 _PEER = r"""
 import json, sys
@@ -46,14 +46,14 @@ sys.stdout.write(json.dumps(found) + "\n")
 
 
 def verify_export(directory: str, python: str) -> dict[str, Any]:
-    """How far the logits of transformers are from ours, for a text of some ids over all of the vocabulary.
+    """Compares the logits of transformers with ours, for a text of ids from all of the vocabulary.
 
     Args:
         directory: the local folder.
-        python: has transformers and torch.
+        python: a Python with transformers and torch.
 
     Raises:
-        TrainerError: the folder cannot be read, here or there, or that Python has no transformers.
+        TrainerError: the trainer or transformers cannot read the folder, or that Python has no transformers.
     """
     shape = read_shape(directory, remat="none", compute_dtype="float32")
     ids = [1 + (7919 * place) % (shape.vocab_size - 1) for place in range(TOKENS)]
@@ -91,7 +91,7 @@ def _transformers(directory: str, ids: list[int], python: str) -> dict[str, Any]
 
 
 def main() -> int:
-    """Verifies the export that the arguments name; the exit code."""
+    """Verifies the export that the arguments name, and returns the exit code."""
     log_to_stderr(logging.ERROR)
     directory, *python = sys.argv[1:]
     return answer(lambda: verify_export(directory, python[0] if python else sys.executable))

@@ -1,1 +1,1 @@
-"""Batch jobs: independent workers over a corpus, and what their tasks share."""
+"""Batch jobs: independent workers on a corpus, and the code that their tasks share."""

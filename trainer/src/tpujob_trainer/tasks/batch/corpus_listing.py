@@ -1,4 +1,4 @@
-"""The list of work units of a corpus: made once by the first worker, and read by all others."""
+"""The list of work units of a corpus: the first worker makes it once, and all others read it."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
 
 LISTING_SECONDS = 900.0
-"""Workers that start so long after a listing, give or take what clocks differ, make one of their own."""
+"""Workers that start this long after a listing, apart from clock differences, list the corpus again."""
 ROWS = "rows.json"
-"""How many rows the corpus has, of which `rows` may take the first ones."""
+"""The file with the number of rows of the corpus, of which `rows` may select the first ones."""
 MeanLength = Callable[[data.Manifest], float | None]
-"""Tokens of a row of a corpus whose rows are counted; None: unknown."""
+"""Returns the mean tokens of a row of a corpus whose rows are counted; None: unknown."""
 LEAST_ROWS = 32
-"""Of a unit, where no batch size is given."""
+"""Of a unit, if no batch size is set."""
 UNIT_BYTES = (1 << 31) - 1
-"""For the first cut, by row groups."""
+"""For the first division, by row groups."""
 
 
 def corpus_manifest(
     worker: Worker, process: Process, config: TrainerConfig, task: BatchTask, length: int, mean_length: MeanLength
 ) -> data.Manifest:
-    """The work units of the corpus, the same for all workers; `length` is that of the longest row.
+    """The work units of the corpus, the same for all workers; `length` is the maximum tokens of a row.
 
     Raises:
-        DataChangedError: the corpus is not what it was when the job started.
+        DataChangedError: the corpus has changed since the job started.
     """
     workers = process.workers if isinstance(process, IndependentWorker) else 1
 
@@ -65,9 +65,9 @@ def _listed_once(
     source: data.DataConfig,
     list_corpus: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What `list_corpus` found, in this worker or in one that started lately with the same `data` block and `rows`.
+    """The result of `list_corpus`, in this worker or recently in another one with the same `data` block and `rows`.
 
-    An older listing may be that of a job of the same name that was deleted: the corpus is listed again.
+    An older listing may be that of a deleted job of the same name: the corpus is then listed again.
     """
     objects = open_bucket(worker.directory)
     text = json.dumps([dataclasses.asdict(source), task.units.rows], sort_keys=True, default=str)
@@ -93,7 +93,7 @@ def _listed_once(
 def rows_of_units(
     whole: data.Manifest, config: TrainerConfig, task: BatchTask, *, workers: int, length: int, mean_length: MeanLength
 ) -> int:
-    """Rows of a unit of a corpus; the shorter they are the more, until those of a unit fill a batch together."""
+    """Rows of a unit of a corpus: the more the shorter they are, so that the rows of a unit fill a batch."""
     total = whole.num_rows
     mean = mean_length(whole) if total is not None and task.is_packed else None
     tokens = length if mean is None else mean
@@ -110,7 +110,7 @@ def rows_of_units(
 def _corpus(
     directory: str, config: TrainerConfig, task: BatchTask, unit_rows: Callable[[data.Manifest], int]
 ) -> dict[str, Any]:
-    """Makes the manifest, or finds that the corpus is what it was; what the other workers need to read it."""
+    """Makes the manifest, or checks that the corpus is unchanged; returns what the other workers need to read it."""
     manifest = data.read_manifest(directory, config.data)
     if manifest is not None:
         data.verify_unchanged(manifest, config.data)
@@ -138,17 +138,17 @@ def _recorded_rows(content: bytes, directory: str) -> int:
 
 
 def _require_same_rows(directory: str, config: TrainerConfig, task: BatchTask, manifest: data.Manifest) -> None:
-    """Returns if the job asks for the rows that the units have.
+    """Checks that the job asks for the rows that the units have.
 
     Raises:
-        ConfigurationError: it asks for more or fewer: the units are cut, and further ones would be left out.
+        ConfigurationError: it asks for more or fewer: the units exist already, and more rows would be left out.
     """
     if manifest.num_rows is None:
         return
     recorded = open_bucket(directory).look(ROWS)
     if recorded is not None:
         corpus = _recorded_rows(recorded.data, directory)
-    else:  # of a release that did not record it
+    else:  # from a release that did not record it
         whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
         _record_rows(directory, whole)
         corpus = whole.num_rows or manifest.num_rows

@@ -14,7 +14,7 @@ from tpujob_trainer.tasks.extraction_bounds import forward_flops, rows_flops
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
-    """What the block `embed` asks for.
+    """The task of the block `embed`.
 
     Raises:
         ConfigurationError: the model has no such layer, or several are named.

@@ -12,7 +12,7 @@ from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, ro
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
-    """What the block `extract` asks for.
+    """The task of the block `extract`.
 
     Raises:
         ConfigurationError: the model has no such layer.

@@ -14,10 +14,10 @@ from tpujob_trainer.tasks.batch.task import BatchTask
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
-    """What the block `generate` asks for.
+    """The task of the block `generate`.
 
     Raises:
-        NotFoundError: the model's files are not there, or may not be read.
+        NotFoundError: the model's files do not exist, or cannot be read.
         ConfigurationError: one of them is damaged.
     """
     block = config.generate or GenerateConfig()

@@ -1,4 +1,4 @@
-"""All that the output of a batch job depends on, by which a job that continues is known to be the same."""
+"""Everything that determines the output of a batch job; a job that is resumed must have the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpujob_trainer.tasks.batch.parts import BatchParts
 
 
 def identity_of(parts: BatchParts) -> dict[str, Any]:
-    """The values, by the field that decides them."""
+    """The values that determine the output, by field."""
     task, manifest = parts.task, parts.manifest
     return {
         "corpus": manifest.fingerprint,
@@ -34,11 +34,11 @@ def identity_of(parts: BatchParts) -> dict[str, Any]:
 
 
 def _columns(manifest: data.Manifest) -> dict[str, Any]:
-    """Nothing for plain text and tokens, of which earlier releases made the same ids."""
+    """The special-token handling by field; none for plain text and tokens, with the same IDs as in earlier releases."""
     found = {}
     for number, source in enumerate(manifest.sources):
         is_plain = source.column.kind in ("text", "tokens") and source.column.special_tokens != "text"
         if not is_plain:
-            part = f"mixture[{number}]." if number else ""  # extractions that go on have the first one's key
+            part = f"mixture[{number}]." if number else ""  # the first keeps its key, for jobs that are resumed
             found[f"{BLOCK}.data.{part}specialTokens"] = source.column.special_tokens
     return found

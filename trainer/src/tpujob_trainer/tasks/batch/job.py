@@ -1,8 +1,8 @@
-"""A batch job: independent workers over a corpus, whatever its task computes.
+"""A batch job: independent workers on a corpus, for any task.
 
-- The first worker lists the corpus and cuts the work units; all others read what it wrote.
-- Nothing is computed before the directory is known to be this job's, with the same task, model, corpus and image.
-- A worker ends with 0 when every work unit is done, whichever worker has done it: then the job is complete.
+- The first worker lists the corpus and divides it into work units; all others read its list.
+- Before anything is computed, the directory is checked to be this job's, with the same task, model, corpus and image.
+- A worker ends with 0 when every work unit is done, by any worker: then the job is complete.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def run(
     *,
     in_pod: bool = False,
 ) -> int:
-    """Works until every work unit is done; the exit code of this process.
+    """Works until every work unit is done; returns the exit code of this process.
 
     Raises:
-        TrainerError: of the class whose exit code says why.
+        TrainerError: a subclass, by cause.
     """
     directory = process.checkpoint_dir
     if not directory:
@@ -68,7 +68,7 @@ def _work(worker: Worker, process: Process, config: TrainerConfig) -> int:
 
 
 def _load_program(parts: BatchParts) -> Program:
-    """The task's function with its weights, once they are known to be those that the job started with."""
+    """The task's function with its weights, which are checked to be those that the job started with."""
     worker, config, task = parts.worker, parts.config, parts.task
     objects = open_bucket(worker.directory)
     accepted = task.units.accept_other_image
@@ -82,7 +82,7 @@ def _load_program(parts: BatchParts) -> Program:
 
 
 def _batched(parts: BatchParts, program: Program) -> BatchedWork:
-    """The program over rows of the corpus, in batches of a few lengths."""
+    """The program for rows of the corpus, in batches of a few lengths."""
     config, task = parts.config, parts.task
     first = units.first_samples(parts.manifest)
     tokens = tokens_of(

@@ -1,4 +1,4 @@
-"""The model of a batch job: its shape, and its weights in the type of computation."""
+"""The model of a batch job: its shape, and its weights in the compute dtype."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_staged_weights(config: TrainerConfig, worker: Worker, process: Process) -> TrainerConfig:
-    """The configuration with the place that this worker reads weights from."""
+    """The configuration with the path that this worker reads weights from."""
     if config.model.from_ is None:
         return config
     place = staged(config.model.from_, open_bucket(worker.directory), worker.name, process, worker.report.tick)
@@ -35,8 +35,8 @@ def read_model_shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
     """The shape of the model.
 
     Args:
-        config: Of the job, with the place that weights are read from.
-        vocabulary: Ids that the tokenizer makes.
+        config: Of the job, with the path that weights are read from.
+        vocabulary: Number of token IDs of the tokenizer.
 
     Raises:
         ConfigurationError: there is no such model.
@@ -53,7 +53,7 @@ def read_model_shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
 
 
 def make_weights(config: TrainerConfig, model: Model) -> Weights:
-    """The weights in the type of computation, which halves them: those of `model.from`, or fresh ones."""
+    """The weights of `model.from`, or fresh ones, in the compute dtype: bfloat16 halves them."""
     dtype = model.shape.compute_dtype
     if config.model.from_ is not None:
         return load_weights(config.model.from_, model.shape, model.abstract_weights, model.shardings, dtype=dtype)
@@ -66,6 +66,6 @@ def make_weights(config: TrainerConfig, model: Model) -> Weights:
 
 
 def weights_fingerprint(weights: Weights) -> str:
-    """32 hexadecimal digits of all weights, wherever they were read from and however they lie on devices."""
+    """A fingerprint of all weights, 32 hexadecimal digits, which does not depend on their source or sharding."""
     by_leaf = Fingerprinter()(weights).by_leaf
     return hashlib.blake2b(json.dumps(by_leaf, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""What a batch job is assembled from, before its weights are loaded."""
+"""The parts of a batch job, assembled before its weights are loaded."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ TASKS: dict[str, Callable[[TrainerConfig, ModelShape, data.Tokenizer, int], Batc
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchParts:
-    """What is computed of which corpus."""
+    """The parts of a batch job: what to compute, and for which corpus."""
 
     worker: Worker
     config: TrainerConfig
     """As the user wrote it."""
     source: TrainerConfig
-    """The configuration with the place that this worker reads weights from."""
+    """The configuration with the path that this worker reads weights from."""
     tokenizer: data.Tokenizer
     shape: ModelShape
     length: int
@@ -48,10 +48,10 @@ class BatchParts:
 
 
 def assemble_batch(worker: Worker, process: Process, config: TrainerConfig) -> BatchParts:
-    """The parts of a batch job; the corpus is listed here, unless another worker has listed it.
+    """The parts of a batch job; lists the corpus unless another worker has.
 
     Raises:
-        TrainerError: of the class whose exit code says why.
+        TrainerError: a subclass, by cause.
     """
     tokenizer = data.load_tokenizer(config.data)
     source = with_staged_weights(config, worker, process)
@@ -87,15 +87,15 @@ def mean_length(
     longest: int,
     is_prompt: bool,
 ) -> float | None:
-    """Tokens of a row, from some that are read; None if there are none to read.
+    """Mean tokens of a row, from a sample of rows; None: the sample has no usable row, or cannot be read.
 
     Args:
-        corpus: whose rows are counted.
-        config: of the job.
-        tokenizer: makes ids of texts.
-        vocab_size: of the model.
-        longest: tokens of a row.
-        is_prompt: whether a conversation is written up to where its last answer begins.
+        corpus: A corpus with a known number of rows.
+        config: Of the job.
+        tokenizer: Encodes texts.
+        vocab_size: Of the model.
+        longest: Maximum tokens of a row.
+        is_prompt: Whether a conversation ends where its last answer begins.
     """
     try:
         found = forecast.sample(
@@ -106,7 +106,7 @@ def mean_length(
             is_prompt=is_prompt,
             retry_seconds=config.data.retry_seconds,
         )
-    except TrainerError as error:  # whoever computes the unit says it, by name
+    except TrainerError as error:  # the worker that computes the unit reports the error
         logger.info("The rows of the corpus are taken to be full: %s", error)
         return None
     return found.mean_length

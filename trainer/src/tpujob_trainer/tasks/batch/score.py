@@ -12,11 +12,11 @@ from tpujob_trainer.tasks.extraction_bounds import rows_flops
 from tpujob_trainer.train.flops import forward_flops_per_token
 
 NUMBERS_BYTES = 12
-"""Loss, perplexity and tokens of a row."""
+"""Bytes of loss, perplexity and token count of a row."""
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
-    """What the block `score` asks for."""
+    """The task of the block `score`."""
     block = config.score or ScoreConfig()
     return BatchTask(
         name="score",

@@ -1,7 +1,7 @@
 """Weights on the Hugging Face hub, copied once for all workers of a job.
 
-Workers that start together would each read all of them from the hub, which limits how much a network may ask for. One
-of them copies the files into the checkpoint directory, all read them there, and so do later attempts.
+Workers that start together would each read all weights from the hub, which limits the requests of a network. So one
+worker copies the files into the checkpoint directory, and all workers and later attempts read them there.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "weights"
 CHUNK_BYTES = 32 << 20
-"""Of one read: in memory at a time."""
+"""Size of one read, which is held in memory."""
 LEASE_SECONDS = 45.0
-"""Without a sign of life of the worker that copies, another one starts over."""
+"""If the worker that copies does not renew its lease for this time, another one starts over."""
 WANTED = (".safetensors", ".json")
 
 
 def staged(path: str, objects: Bucket, worker: str, process: Process, tick: Callable[[], object]) -> str:
-    """Where the weights are read from: the same path, or the copy of what is on the hub.
+    """The path to read weights from: the given one, or that of the copy of weights on the hub.
 
     Args:
-        path: as the user wrote it.
-        objects: of the checkpoint directory.
-        worker: who this is.
-        process: its place; one that works alone reads from the hub.
-        tick: called now and then while it is copied, here or elsewhere.
+        path: As the user wrote it.
+        objects: Of the checkpoint directory.
+        worker: Name of this worker.
+        process: Of this worker; a single worker reads from the hub.
+        tick: Called repeatedly during the copy, in this worker or another.
 
     Raises:
-        NotFoundError: there are no such files, or they may not be read.
+        NotFoundError: there are no such files, or they cannot be read.
     """
     workers = process.workers if isinstance(process, IndependentWorker) else 1
     if workers == 1 or not is_hub(fsspec.core.url_to_fs(path)[0]):
@@ -70,7 +70,7 @@ def staged(path: str, objects: Bucket, worker: str, process: Process, tick: Call
 
 
 def _copied(path: str, folder: str, tick: Callable[[], object]) -> dict[str, Any]:
-    """What was copied."""
+    """Copies the weights; returns the root, the files and their bytes."""
     began = time.monotonic()
     root, files = list_files(path, FIELD)
     wanted = [file for file in files if PurePosixPath(file.path).suffix in WANTED and "/" not in file.path]

@@ -1,4 +1,4 @@
-"""What tells one task over a corpus from another: its block, what it computes of a batch, and its columns."""
+"""The definition of a task on a corpus: its block, its computation for a batch, and its columns."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class BatchTask:
     """A task of independent workers."""
 
     name: str
-    """As in `trainer.task`, and of its block."""
+    """The value of `trainer.task`, which is also the name of the block."""
     units: UnitsConfig
     """The block."""
     described: Mapping[str, Any]
-    """The fields of the block that decide the values, by key."""
+    """The fields of the block that determine the values, by key."""
     row_bytes: int
-    """Of what is written of a row, however many tokens it has."""
+    """Bytes written for a row, whatever its length."""
     token_bytes: int = 0
-    """Of what is written of each token beside it."""
+    """Bytes written in addition for each of its tokens."""
     make: Callable[[Model, Weights], Program]
     flops: Flops | None = None
-    """Of rows; None where it is not known before they are computed."""
+    """FLOPs of rows; None: unknown before they are computed."""
     arrange: Arrange = dict
     is_packed: bool = True
     """Whether several rows are computed in one sequence."""
     is_cut: bool = True
-    """Whether rows that are too long are cut off, and not left out."""
+    """Whether rows that are too long are cut off; otherwise they are left out."""
     is_prompt: bool = False
-    """Whether the rows are prompts: a conversation is written up to where its last answer begins."""
+    """Whether the rows are prompts: a conversation ends where its last answer begins."""
 
     @property
     def field(self) -> str:
-        """The block as the user wrote it."""
+        """The path of the block in the job, for messages."""
         return f"{BLOCK}.{self.name}"

@@ -1,4 +1,4 @@
-"""What a task of independent workers needs around its work: name, report, claims, uploads, and how it ends."""
+"""A worker of a batch job: its name, report, claims, uploads and exit code."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker of a job, or a process on its own."""
+    """A worker of a job, or a single process without one."""
 
     name: str
-    """Unlike that of any other one, this process's predecessors included."""
+    """Unique, also among earlier processes of the same worker."""
     owner: str
     """The job as namespace/name."""
     directory: str
@@ -60,7 +60,7 @@ class Worker:
         *,
         in_pod: bool,
     ) -> Self:
-        """The worker of this process, which serves its report from here on."""
+        """Starts the worker of this process; its report is served from here on."""
         report, metrics = serve_report(process, config.watchdog, stop, in_pod=in_pod)
         index = process.worker if isinstance(process, IndependentWorker) else 0
         workers = process.workers if isinstance(process, IndependentWorker) else 1
@@ -80,7 +80,7 @@ class Worker:
                 report.update(message=message)
 
         stop.at_exit(told)
-        # Of every worker: the operator reads those of the first, which may be over before it is asked.
+        # Of every worker: the operator reads the first one's report, and that worker may end before the operator asks.
         stop.final_report = report.snapshot
         chips = process.chips_per_host or jax.local_device_count()
         return cls(name, process.owner, directory, stop, report, chips)
@@ -93,17 +93,17 @@ class Worker:
         field: str,
         unit_rows: np.ndarray | None = None,
     ) -> int:
-        """Does the units of a list until all are done; the exit code.
+        """Works on the units of a list until all are done; returns the exit code.
 
         Args:
-            work: what is done with a unit.
-            units: length of the list.
-            config: leases and scratch.
-            field: where the user wrote `config`, for messages.
-            unit_rows: int64 [units], rows of each; None if they were not counted.
+            work: What to do with a unit.
+            units: Length of the list.
+            config: Leases and scratch.
+            field: Path of `config` in the job, for messages.
+            unit_rows: int64 [units], rows of each; None: not counted.
 
         Raises:
-            TrainerError: a unit could not be finished; what was uploaded is kept.
+            TrainerError: a unit could not be finished; uploaded results are kept.
         """
         objects = open_bucket(self.directory)
         claims = Claims(objects, self.name, renew_seconds=config.lease_seconds / 4, lapse_seconds=config.lease_seconds)
@@ -143,7 +143,7 @@ class Worker:
 
 
 class _Figures:
-    """Brings what the engine knows into the report."""
+    """Writes the figures of the engine into the report."""
 
     def __init__(self, report: Report, unit_rows: np.ndarray | None) -> None:
         self._report, self._unit_rows = report, unit_rows

@@ -1,1 +1,1 @@
-"""The true step compiled for a TPU topology on a machine without TPUs: does it fit, and what does it exchange."""
+"""Compiles the real step for a TPU topology on a machine without TPUs: whether it fits, and what it exchanges."""

@@ -1,4 +1,4 @@
-"""A `trainer` block as JSON on standard input, the figures of its compiled step out, as JSON."""
+"""Reads a `trainer` block as JSON from standard input, and writes the figures of its compiled step as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _answer(block: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The step's own figures; under `step` where changes stand beside it."""
+    """The figures of the step; under `step` if there are figures of changes, too."""
 
     @functools.cache
     def compiled(text: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _answer(block: Mapping[str, Any], options: argparse.Namespace) -> dict[str, 
 
 
 def _as_json(tried: Tried) -> dict[str, Any]:
-    """The changes as a text, and by field; and the figures of the step with them."""
+    """The changes as text and by field, and the figures of the step with them."""
     return {
         "change": ", ".join(map(str, tried.changes)) or None,
         "fields": {change.field: change.json_value for change in tried.changes},

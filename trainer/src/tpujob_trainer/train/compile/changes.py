@@ -1,6 +1,6 @@
 """Changes to a configuration, and the first single one that makes a step fit.
 
-Each is tried by compiling; nothing is guessed. Changes come in the order of what they cost in speed.
+Each change is compiled, not estimated. Changes are in the order of their cost in speed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ REMAT = ("none", "dots", "full")
 
 @dataclass(frozen=True)
 class Change:
-    """One field with another value."""
+    """A new value of a field."""
 
     field: str
-    """As it is written under spec.trainer, with dots."""
+    """Path below spec.trainer, with dots."""
     value: int | str | tuple[str, ...] | None
     """None: the field is left out."""
 
     def applied(self, block: Block) -> dict[str, Any]:
-        """The block with it."""
+        """The block with this change."""
         *outer, last = self.field.split(".")
         changed: dict[str, Any] = {**block}
         inner = changed
@@ -47,7 +47,7 @@ class Change:
 
     @property
     def json_value(self) -> Any:
-        """As JSON has it."""
+        """The value as in JSON."""
         return list(self.value) if isinstance(self.value, tuple) else self.value
 
     def __str__(self) -> str:
@@ -57,29 +57,29 @@ class Change:
 
 @dataclass(frozen=True)
 class Tried:
-    """Changes, and what the step with them came to."""
+    """Changes, and the figures of the step compiled with them."""
 
     changes: tuple[Change, ...]
-    """Empty: the configuration as it is."""
+    """Empty: the unchanged configuration."""
     compiled: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a configuration is resolved for."""
+    """The hardware and tokenizer that a configuration is resolved for."""
 
     devices: int
-    """Of all slices."""
+    """Number of devices of all slices."""
     slices: int
     vocabulary: int
-    """Ids of the tokenizer."""
+    """Number of token IDs of the tokenizer."""
     chip: Chip
 
     def resolved(self, block: Block) -> ResolvedConfig:
-        """A configuration in numbers.
+        """The resolved configuration.
 
         Raises:
-            ConfigurationError: it does not fit here.
+            ConfigurationError: it does not fit this hardware.
         """
         return resolve(
             parse_config(block),
@@ -92,7 +92,7 @@ class Place:
 
 
 def saving_changes(block: Block, place: Place) -> Iterator[Change]:
-    """Changes that take less memory and leave batch and model as they are, those that cost least first."""
+    """Changes that save memory and leave batch and model unchanged, the cheapest first."""
     run = place.resolved(block)
     if not isinstance(run.model, CustomShape):
         for remat in REMAT[REMAT.index(run.model.remat) + 1 :]:
@@ -111,7 +111,7 @@ def saving_changes(block: Block, place: Place) -> Iterator[Change]:
 
 
 def first_that_fits(block: Block, changes: Iterator[Change], compile_block: Compile) -> Tried | None:
-    """The first change with which the step fits; None: none of them."""
+    """The first change with which the step fits; None: there is none."""
     for change in changes:
         compiled = compile_block(change.applied(block))
         if compiled["fits"]:
@@ -120,7 +120,7 @@ def first_that_fits(block: Block, changes: Iterator[Change], compile_block: Comp
 
 
 def with_changes(block: Block, changes: tuple[Change, ...]) -> Block:
-    """A configuration with all of them."""
+    """A configuration with all changes."""
     for change in changes:
         block = change.applied(block)
     return block

@@ -1,8 +1,8 @@
-"""Exchanges between devices in a compiled program: kinds, axes, bytes.
+"""Collectives in a compiled program, called exchanges here: kinds, axes, bytes.
 
-What the compiler has made asynchronous in several pieces is one exchange, known by its channel. All other exchanges
-are counted line by line: those of `shard_map` share one channel. Between slices a program sends to its host, whose
-runtime makes the exchange (megascale): always beside arithmetic.
+An asynchronous exchange that the compiler has divided into pieces is one exchange, identified by its channel. All other
+exchanges are counted by line: those of `shard_map` share one channel. For exchanges between slices, a program sends to
+its host, whose runtime makes the exchange (megascale): these always overlap with arithmetic.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective
 _OPERATION = re.compile(rf"= (\(?[^=]*?) ({'|'.join(KINDS)})(-start)?\(")
 _TO_HOST = re.compile(r"= \((\w+\[[\d,]*\]).* send\(.*_xla_megascale_transfer_type=\"(\w+)\"")
 _SCATTER = "all-reduce-scatter"
-"""Begins the name of a fusion of a sum and the part of it that a device keeps: the compiler's reduce-scatter."""
+"""Prefix of the name of a fusion of a sum and the part that a device keeps: the compiler's reduce-scatter."""
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _PIECE = '"async_collective_fusion_config"'
-"""In the settings of each piece of an exchange that the compiler runs beside arithmetic."""
+"""In the settings of each piece of an exchange that the compiler overlaps with arithmetic."""
 _AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
 _COUNTED = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{.*?\})\}")
@@ -36,24 +36,24 @@ class Exchange:
 
     kind: str
     axes: str
-    """Names of mesh axes of more than one device; empty where the program does not name them."""
+    """Names of mesh axes of more than one device; empty: the program does not name them."""
     is_asynchronous: bool
     count: int
     bytes: int
-    """Results of all of them, on one device."""
+    """Of all results on one device."""
     sent_bytes: int
-    """What one device sends if each goes round a ring: an all-reduce its result twice, a reduce-scatter what it does
-    not keep."""
+    """Bytes that one device sends if each exchange uses a ring: an all-reduce its result twice, a reduce-scatter the
+    part that it does not keep."""
     is_in_loop: bool = False
     is_between_slices: bool = False
 
 
 def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchange]:
-    """Every exchange of the program's text, most bytes sent first.
+    """All exchanges in the text of a program, those with the most sent bytes first.
 
     Args:
-        program: the text.
-        devices_per_slice: tells exchanges between slices from others; None: there is one slice.
+        program: The text.
+        devices_per_slice: Identifies exchanges between slices; None: there is one slice.
     """
     found: dict[tuple[str, str, bool, bool, bool], list[int]] = defaultdict(lambda: [0, 0, 0])
     seen: set[str] = set()
@@ -82,7 +82,7 @@ def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchan
 
 @dataclass(frozen=True)
 class Transfer:
-    """One exchange, as a line of the program makes or starts it."""
+    """An exchange that a line of the program makes or starts."""
 
     kind: str
     channel: str
@@ -97,14 +97,14 @@ class Transfer:
 
 
 def transfer(run: Run, devices_per_slice: int | None = None) -> Transfer | None:
-    """The exchange of a line; None: it makes none. The arguments are those of `exchanges`."""
+    """The exchange of a line; None: it has none. The second argument is that of `exchanges`."""
     line = run.line
     match = _OPERATION.search(line)
     if not match:
         return None
     kind, is_started = match.group(2), bool(match.group(3))
     sizes = array_bytes(match.group(1))
-    # What is started returns its argument, its result and semaphores.
+    # A start returns its argument, its result and semaphores.
     size = max(sizes, default=0) if is_started else sum(sizes)
     groups = _groups(line)
     channel = _CHANNEL.search(line)
@@ -130,7 +130,7 @@ def _axes(line: str) -> str:
 
 
 def _groups(line: str) -> list[list[int]]:
-    """The devices that take part together, by their places in the mesh; empty where the program does not say."""
+    """Groups of devices of an exchange, by their positions in the mesh; empty: the program does not name them."""
     if match := _AXES.search(line):
         sizes = {axis: int(size) for axis, size in re.findall(r"'(\w+)'=(\d+)", match.group(1))}
         names = list(sizes)
@@ -151,7 +151,7 @@ def _groups(line: str) -> list[list[int]]:
 
 
 def _sent(kind: str, members: int) -> float:
-    """Of the bytes of a result, how many each device sends."""
+    """Bytes that each device sends, for each byte of the result."""
     if kind == "collective-permute":
         return 1
     if kind == "reduce-scatter":

@@ -1,7 +1,7 @@
-"""The text of a compiled program: its computations, and every line as often as it runs.
+"""The text of a compiled program: its computations, and how often each line runs.
 
-A loop's body runs as often as its condition says. The compiler writes `counter < constant` for the loops of `scan` and
-for those that it makes of an exchange itself, which it may unroll: the counter then grows by more than one.
+The condition of a loop determines how often its body runs. The compiler writes `counter < constant` for loops of `scan`
+and for loops that it makes of an exchange, which it may unroll: the counter then grows by more than one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROOT = re.compile(r"ROOT .* tuple\((.*?)\)(?:,|$)", re.MULTILINE)
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _BITS = re.compile(r"\d+")
 _NUMBERED = re.compile(r"/\*index=\d+\*/")
-"""Stands before every fifth part of a tuple."""
+"""Precedes every fifth element of a tuple."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Run:
 
 
 class Program:
-    """The optimised program, read from its text."""
+    """An optimised program, parsed from its text."""
 
     def __init__(self, text: str) -> None:
         self.computations: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ class Program:
                 current.append(line)
 
     def runs(self) -> Iterator[Run]:
-        """Every line that is run; one of a computation that is called from several places, once for each of them."""
+        """Every line that runs; a line of a computation with several callers, once for each of them."""
         return self._runs(self.entry, 1, is_in_loop=False)
 
     def _runs(self, name: str, times: int, *, is_in_loop: bool) -> Iterator[Run]:
@@ -62,18 +62,18 @@ class Program:
                 yield from self._runs(each, inner, is_in_loop=is_in_loop or " while(" in line)
 
     def inside(self, line: str) -> Iterator[Run]:
-        """What a line of a computation runs: itself, and what it calls, each once."""
+        """A line, and the lines of the computations that it calls, each once."""
         yield Run(line, 1, "", is_in_loop=False)
         for each in called_computations(line):
             yield from self._runs(each, 1, is_in_loop=False)
 
     def loop_body(self, line: str) -> str:
-        """The computation that a loop repeats; empty for all other lines."""
+        """The computation that a loop repeats; empty: the line is no loop."""
         loop = _LOOP.search(line)
         return loop.group(2) if loop else ""
 
     def trips(self, line: str) -> int:
-        """How often a loop's body runs; 1 for all other lines, and for loops whose end is no constant."""
+        """How often a loop's body runs; 1 for all other lines, and for loops without a constant end."""
         if not (loop := _LOOP.search(line)):
             return 1
         if known := _TRIPS.search(line):
@@ -85,7 +85,7 @@ class Program:
         return math.ceil(limit / self._growth(condition, end.group(1), loop.group(2)))
 
     def _growth(self, condition: str, counter: str, body: str) -> int:
-        """By how much one run of the body raises the counter; 1 where it is written in another way."""
+        """The increment of the counter in one run of the body; 1 if it is written in another way."""
         text = "\n".join(self.computations.get(body, []))
         index = re.search(rf"%?{re.escape(counter)} = .*index=(\d+)", condition)
         if not index or not (root := _ROOT.search(text)):

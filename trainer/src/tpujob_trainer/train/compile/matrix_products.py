@@ -1,6 +1,6 @@
-"""Operations of the matrix products in a compiled program, as often as they run.
+"""FLOPs of the matrix products in a compiled program, each counted as often as it runs.
 
-`cost_analysis` counts the body of a loop once. Kernels of attention are not looked into.
+`cost_analysis` counts the body of a loop once. Attention kernels are not counted.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _PRODUCT = re.compile(
 )
 _DOT = re.compile(r"= \w+\[([\d,]*)\]\S* dot\(%?([\w.\-]+), %?[\w.\-]+\).*?lhs_contracting_dims=\{([\d,]*)\}")
 _RAGGED = re.compile(r"%?ragged-dot-none\S* = \w+\[([\d,]*)\]\S* custom-call\((.*?)\), custom_call_target")
-"""Of a mixture's experts: a kernel of the compiler's own, whose last two operands are multiplied."""
+"""The product of a mixture's experts: a kernel of the compiler, which multiplies its last two operands."""
 _OPERANDS = re.compile(r"%([\w.\-]+)")
 _ARRAY = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\]")
 
 
 def matrix_operations(program: str, experts: int | None = None) -> int:
-    """Multiplications and additions of one device, without those of attention's kernels.
+    """FLOPs of one device, without those of attention kernels.
 
     Args:
-        program: its text.
-        experts: of a layer, on all devices; None: there are none, or each device has all of them.
+        program: Its text.
+        experts: Of a layer, on all devices; None: there are none, or each device has all of them.
     """
     read = Program(program)
     products = MatrixProducts(read, experts)
@@ -34,7 +34,7 @@ def matrix_operations(program: str, experts: int | None = None) -> int:
 
 
 class MatrixProducts:
-    """The products of a program, line by line."""
+    """The matrix products of a program, by line."""
 
     def __init__(self, program: Program, experts: int | None = None) -> None:
         self._experts = experts
@@ -44,7 +44,7 @@ class MatrixProducts:
         }
 
     def of(self, line: str, computation: str) -> tuple[int, str]:
-        """Operations of a line, and the type of its left operand; zero for a line that is no product."""
+        """FLOPs of a line, and the type of its left operand; zero: the line is no product."""
         arrays = self._arrays[computation]
         if match := _PRODUCT.search(line):
             operands = {name: shape for name, (_, shape) in arrays.items() if name in match.group(2, 3)}
@@ -59,9 +59,9 @@ class MatrixProducts:
         return 0, ""
 
     def _ragged(self, match: re.Match[str], arrays: dict[str, tuple[str, str]]) -> tuple[int, str]:
-        """Rows of each expert: [rows, in] with [experts, in, out], or, for a gradient, with [rows, out].
+        """The product of each expert's rows: [rows, in] with [experts, in, out], or, for a gradient, with [rows, out].
 
-        There is room for all rows to go to the experts of one device; counted is its share, as if all had as many.
+        The array has room for all rows to go to the experts of one device; an equal share of them counts.
         """
         (kind, left), (_, right) = (arrays.get(name, ("", "")) for name in _OPERANDS.findall(match.group(2))[-2:])
         rows, result = _sizes(left), _sizes(match.group(1))
@@ -72,7 +72,7 @@ class MatrixProducts:
 
 
 def _of_product(match: re.Match[str], shapes: dict[str, str]) -> int:
-    """Of what the TPU compiler writes as a convolution: a dimension that is no sum of products is a window of it."""
+    """FLOPs of a product that the TPU compiler writes as a convolution, with other dimensions as its window."""
     result, left, right, window, of_left, of_right, of_result = match.groups()
     lhs, rhs = (_named(of_left, shapes.get(left, "")), _named(of_right, shapes.get(right, "")))
     out = _named(of_result, result)
@@ -93,7 +93,7 @@ def _window(text: str, axis: int) -> dict[str, str]:
 
 
 def _pairs(size: int, kernel: int, results: int, window: dict[str, str]) -> int:
-    """How many pairs of an element of the window and of the array meet; those in the padding do not count."""
+    """How many pairs of elements of the window and the array are multiplied; those in the padding do not count."""
     before = int(window.get("pad", "0_0").split("_")[0])
     stride, spread = int(window.get("stride", 1)), int(window.get("lhs_dilate", 1))
     step = int(window.get("rhs_dilate", 1))

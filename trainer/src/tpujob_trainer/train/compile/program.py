@@ -1,7 +1,7 @@
-"""Compiles the step of a configuration, and reads memory, exchanges and ideal time off it.
+"""Compiles the step of a configuration, and gets memory, exchanges and ideal time from the compiled program.
 
-No TPU is needed: libtpu compiles for a topology that is only described (`jax.experimental.topologies`). The ideal time
-is read from the schedule of the compiled program, at the chip's peak rates: the step can be slower, never faster.
+No TPU is needed: libtpu compiles for the description of a topology (`jax.experimental.topologies`). The ideal time
+comes from the schedule of the compiled program, at the chip's peak rates: the step can be slower, never faster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """What the compiled step says of itself; bytes and operations are of one device."""
+    """The figures of a compiled step; bytes and FLOPs are per device."""
 
     topology: str
     devices: int
@@ -47,35 +47,35 @@ class Compiled:
     fits: bool
     hbm_limit_bytes: int
     peak_bytes: int | None
-    """None where the compiler does not say."""
+    """None: the compiler does not report it."""
     argument_bytes: int | None
-    """Weights, moments and the batch."""
+    """Of weights, moments and the batch."""
     temporary_bytes: int | None
     host_bytes: int | None
     """Offloaded to the memory of the device's host."""
     step_flops: float
     """Causal attention counts half; recomputation is not counted."""
     matrix_flops: int | None
-    """Of the matrix products that the program has, recomputation included and attention's kernels not."""
+    """Of the matrix products in the program, with recomputation and without attention kernels."""
     ideal_step_seconds: float
-    """What is computed and what is waited for, or the reads and writes of the state where these take longer."""
+    """Computing and waiting, or the reads and writes of the state if these take longer."""
     computing_seconds: float
-    """Of the ideal time: products and attention, recomputation included."""
+    """Part of the ideal time: products and attention, with recomputation."""
     hidden_seconds: float
-    """Exchanges within a slice that run beside arithmetic."""
+    """Exchanges within a slice that overlap with arithmetic."""
     waiting_seconds: float
-    """Of the ideal time: exchanges within a slice during which nothing is computed."""
+    """Part of the ideal time: exchanges within a slice during which nothing is computed."""
     memory_seconds: float
-    """To read and write weights and moments once."""
+    """Time to read and write weights and moments once."""
     tokens_per_second: float
-    """At the ideal time, of all devices."""
+    """Of all devices, at the ideal time."""
     exchanges: list[Exchange]
     compile_seconds: float
-    """Tracing is not counted."""
+    """Without tracing."""
 
 
 def prepare_environment() -> None:
-    """Lets libtpu start on a machine that is no TPU; before JAX's backend does."""
+    """Lets libtpu start on a machine without TPUs; call it before JAX's backend starts."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
@@ -84,12 +84,12 @@ def prepare_environment() -> None:
 
 
 def topology_devices(generation: str, shape: tuple[int, ...], slices: int = 1) -> list[jax.Device]:
-    """The devices of so many slices, none of which exists.
+    """The devices of described slices, which need not exist.
 
     Args:
         generation: v4, v5e, v5p, v6e or tpu7x.
-        shape: chips along each dimension.
-        slices: how many.
+        shape: Chips of a slice along each dimension.
+        slices: Number of slices.
 
     Raises:
         ConfigurationError: there is no such generation, or libtpu is not installed.
@@ -98,7 +98,7 @@ def topology_devices(generation: str, shape: tuple[int, ...], slices: int = 1) -
         raise ConfigurationError(f"spec.accelerator: {generation} is none of {', '.join(CHIPS)}")
     chip = CHIPS[generation]
     options: dict[str, Any] = {**dict(chip.options), "wrap": wraps(shape)}
-    if generation in {"v5e", "v6e"} and math.prod(shape) <= 8:  # one machine; libtpu would take several
+    if generation in {"v5e", "v6e"} and math.prod(shape) <= 8:  # one machine; libtpu assumes several by default
         options["chips_per_host_bounds"] = (*shape, 1)
     if slices > 1:
         options["num_slices"] = slices
@@ -113,10 +113,10 @@ def topology_devices(generation: str, shape: tuple[int, ...], slices: int = 1) -
 
 
 def wraps(shape: tuple[int, ...]) -> tuple[bool, bool, bool]:
-    """Along which dimensions of a slice the last chips are linked with the first (Cloud TPU, "System architecture").
+    """For each dimension of a slice, whether it has wrap-around links (Cloud TPU, "System architecture").
 
-    In three dimensions along all of a slice of whole cubes of 4x4x4, in two along one of 16 chips. libtpu assumes none,
-    and of a cube without these links makes sums of padded wholes of all gathers: twice the bytes.
+    In three dimensions all have them, if the slice consists of cubes of 4x4x4; in two, those of 16 chips. By default
+    libtpu assumes none, and for a cube without them it turns gathers into sums of padded arrays: twice the bytes.
     """
     if len(shape) == 2:
         return shape[0] == 16, shape[1] == 16, False
@@ -130,14 +130,14 @@ def compile_step(
     """The step of a configuration, compiled for a topology.
 
     Args:
-        config: the `trainer` block.
-        generation: of TPU.
-        shape: chips of a slice along each dimension.
-        slices: how many.
-        vocabulary: ids that the tokenizer produces, where the preset does not fix their number.
+        config: The `trainer` block.
+        generation: Of TPU.
+        shape: Chips of a slice along each dimension.
+        slices: Number of slices.
+        vocabulary: Number of token IDs of the tokenizer, if the preset does not set it.
 
     Raises:
-        ConfigurationError: the configuration does not fit the devices' number.
+        ConfigurationError: the configuration does not fit the number of devices.
     """
     run, model = _described(config, generation, shape, slices, vocabulary)
     devices = model.mesh.devices.size
@@ -175,7 +175,7 @@ def compile_step(
 def lower_step(
     config: TrainerConfig, *, generation: str, shape: tuple[int, ...], slices: int = 1, vocabulary: int = 2
 ) -> Any:
-    """The step for a topology, traced and not yet compiled; the arguments are those of `compile_step`."""
+    """The step for a topology, traced but not compiled; the arguments are those of `compile_step`."""
     run, model = _described(config, generation, shape, slices, vocabulary)
     return _lower(model, run)
 
@@ -196,7 +196,7 @@ def _described(
 
 
 def as_json(compiled: Compiled) -> dict[str, Any]:
-    """Plain values, by the names of the fields."""
+    """The fields as plain values, by name."""
     return dataclasses.asdict(compiled)
 
 
@@ -208,7 +208,7 @@ def _lower(model: Model, run: ResolvedConfig) -> Any:
 
 
 def _compiled(lowered: Any) -> tuple[dict[str, int | None], str | None]:
-    """Memory of the program by the fields of `Compiled`, and its text; of one that does not fit, its peak alone."""
+    """The memory of the program by field of `Compiled`, and its text; only the peak if it does not fit."""
     try:
         program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
@@ -227,16 +227,16 @@ def _compiled(lowered: Any) -> tuple[dict[str, int | None], str | None]:
 
 
 def needed_bytes(message: str) -> int | None:
-    """What a program that does not fit would need, as its error says; None: the error is another.
+    """The bytes that a program that does not fit needs, from the error message; None: it is another error.
 
-    For temporaries alone when they are too large by themselves: the compiler then stops before it has placed the rest.
+    Only those of temporaries if these alone are too large: the compiler then stops before it has placed the rest.
     """
     match = _NEEDED.search(message)
     return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else None
 
 
 def _least_time(run: ResolvedConfig, chip: Chip, text: str | None, *, devices: int, slices: int) -> StepTime:
-    """From the text of the program; of one that was not compiled, the time of its arithmetic alone."""
+    """The least time from the text of the program; if it was not compiled, only the time of its arithmetic."""
     tokens = run.tokens_per_step / devices
     if text is None:
         share = chip.arithmetic_share(run.model.quantization)
@@ -257,6 +257,6 @@ def _training_flops(run: ResolvedConfig) -> int:
 
 
 def _narrow(chip: Chip) -> dict[str, float]:
-    """How many times faster products are, by the types of HLO."""
+    """Speed-up of products by HLO type of the operands."""
     types = {"int8": ("s8", "u8"), "fp8": ("f8e4m3fn", "f8e5m2")}
     return {kind: rate for name, rate in chip.narrow_rates.items() for kind in types[name]}

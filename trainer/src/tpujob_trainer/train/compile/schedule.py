@@ -1,8 +1,8 @@
-"""The least time of a step, read from the schedule of its compiled program: what it computes, and where it waits.
+"""The least time of a step, from the schedule of its compiled program: what it computes, and where it waits.
 
-The text of a scheduled program lists what a core does in order. An exchange without a start and a done keeps the core
-waiting for all its bytes; between a start and its done the bytes travel beside arithmetic, one exchange after the
-other. Rates are peaks and only products and attention are counted as work: a step takes longer, never less.
+The text of a scheduled program lists the operations of a core in order. During an exchange without a start and a done
+the core waits; between a start and its done an exchange overlaps with arithmetic, one exchange after the other. Rates
+are peak rates, and only products and attention count as work: a step takes longer, never less.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ _ATTENTION = re.compile(r"%?splash_\w*?_(fwd|dq|dkv)_\S* = .*tpu_custom_call")
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What one device does in a second."""
+    """Rates of one device, per second."""
 
     operations: float
-    """Of products in bfloat16."""
+    """FLOPs of products in bfloat16."""
     narrow: dict[str, float]
-    """How many times faster products are whose operands have these types, as HLO names them."""
+    """Speed-up of products whose operands have these types, as HLO names them."""
     link_bytes: float
-    """Sent on all links of a slice together."""
+    """Sent on all links within a slice together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """Seconds of one run of a program."""
+    """The times of one run of a program, in seconds."""
 
     computing: float = 0.0
-    """Products and attention, recomputation included."""
+    """Products and attention, with recomputation."""
     sending: float = 0.0
-    """Bytes on the links of a slice, those that wait and those that do not."""
+    """Exchanges on the links within a slice, whether the core waits for them or not."""
     waiting: float = 0.0
-    """Of `sending`: nothing is computed meanwhile."""
+    """Part of `sending` during which nothing is computed."""
     waiting_in_loops: float = 0.0
-    """Of `waiting`: in the body of a loop, which is that over layers, or over microbatches."""
+    """Part of `waiting` in the body of a loop, over layers or over microbatches."""
 
     @property
     def total(self) -> float:
-        """Least time of the program."""
+        """The least time of the program."""
         return self.computing + self.waiting
 
     def repeated(self, times: int) -> StepTime:
-        """That of a loop with this body."""
+        """The times of a loop with this body."""
         return StepTime(
             computing=times * self.computing,
             sending=times * self.sending,
@@ -74,15 +74,15 @@ def step_time(
     """The least time of one run.
 
     Args:
-        text: of the compiled and scheduled program.
-        rates: of a device.
-        attention_seconds: that a device takes for all forward passes of attention, which the text does not show.
-        devices_per_slice: exchanges between slices run beside arithmetic, and are left out.
-        experts: of a layer, on all devices; None: there are none, or each device has all of them.
+        text: Of the compiled and scheduled program.
+        rates: Of a device.
+        attention_seconds: Time of a device for all forward passes of attention, which the text does not show.
+        devices_per_slice: Identifies exchanges between slices, which overlap with arithmetic and do not count.
+        experts: Of a layer, on all devices; None: there are none, or each device has all of them.
     """
     program = Program(text)
     kernels = [(match[1], run.times) for run in program.runs() if (match := _ATTENTION.search(run.line))]
-    # A backward pass has the operations of two forward passes: one for each of its two kernels.
+    # A backward pass has the FLOPs of two forward passes: one for each of its two kernels.
     passes = sum(times for kind, times in kernels if kind == "dq") or sum(times for _, times in kernels)
     products = MatrixProducts(program, experts)
     reader = _Reader(program, products, rates, attention_seconds / passes if passes else 0.0, devices_per_slice)
@@ -105,7 +105,7 @@ class _Reader:
         self._devices_per_slice = devices_per_slice
 
     def computation(self, name: str) -> StepTime:
-        """One run of a computation, line by line."""
+        """The times of one run of a computation."""
         lines = self._program.computations.get(name, [])
         bodies = [self._program.loop_body(line) for line in lines]
         transfers = [[] if body else [*self._transfers(line)] for body, line in zip(bodies, lines, strict=True)]
@@ -132,7 +132,7 @@ class _Reader:
         return clock.time
 
     def _transfers(self, line: str) -> Iterator[Transfer]:
-        """The exchanges within a slice that a line makes, or starts, itself or in what it calls."""
+        """The exchanges within a slice that a line, or a computation that it calls, makes or starts."""
         for run in self._program.inside(line):
             found = transfer(run, self._devices_per_slice)
             if found is not None and not found.is_between_slices:
@@ -149,7 +149,7 @@ class _Reader:
 
 
 class _Clock:
-    """A core and the links of a device, while a computation runs."""
+    """The clock of a core and the links of a device, while a computation runs."""
 
     def __init__(self) -> None:
         self.time = StepTime()
@@ -158,24 +158,24 @@ class _Clock:
         self._ends: dict[str, float] = {}
 
     def compute(self, part: StepTime) -> None:
-        """The core works, or runs a loop; exchanges that were started go on."""
+        """Adds work or a loop of the core; started exchanges continue."""
         self.time += part
         self._now += part.total
 
     def exchange(self, seconds: float) -> None:
-        """An exchange that the core waits for."""
+        """Adds an exchange that the core waits for."""
         self.start("", seconds)
         self.end("")
 
     def start(self, name: str, seconds: float) -> None:
-        """An exchange goes beside what follows; a piece of one that goes already changes nothing."""
+        """Starts an exchange, which overlaps with what follows; further pieces of it change nothing."""
         if name not in self._ends:
             self._links_free = max(self._now, self._links_free) + seconds
             self._ends[name] = self._links_free
             self.time += StepTime(sending=seconds)
 
     def end(self, name: str) -> None:
-        """The result of an exchange is needed; one that was not started is no exchange within the slice."""
+        """Waits for an exchange; one that was not started is not within the slice, and is ignored."""
         waits = self._ends.pop(name, 0.0) - self._now
         if waits > 0:
             self.time += StepTime(waiting=waits)

@@ -1,7 +1,7 @@
-"""Other ways to lay out the same training: thousands compared by arithmetic, the best few compiled.
+"""A search for faster layouts of the same training: thousands are compared by arithmetic, the best few compiled.
 
-Model, data, batch and optimizer stay, so that losses do: what changes is the mesh, what is recomputed, and in how many
-parts a batch passes through. The arithmetic says in which order to compile; only what was compiled is recommended.
+Model, data, batch and optimizer stay, and so do the losses; mesh, recomputation and the number of parts of a batch
+change. Arithmetic determines the order in which to compile; only compiled layouts are recommended.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from tpujob_trainer.train.compile.changes import Block, Change, Compile, Tried, 
 from tpujob_trainer.train.flops import attention_flops_per_token, forward_flops_per_token
 
 FILLED = 0.95
-"""Of a device's memory that a layout may need by arithmetic."""
+"""The fraction of a device's memory that a layout may need by arithmetic."""
 FITTING = 3
-"""Layouts that are compiled, beside those that turn out not to fit."""
+"""Compiling stops after this many layouts that fit."""
 COMPILED = 6
-"""The most that are compiled."""
+"""The most layouts that are compiled."""
 REMAT: tuple[tuple[str, tuple[RematName, ...]], ...] = (
     ("full", ()),
     ("full", ("attention",)),
     ("dots", ()),
     ("none", ()),
 )
-"""Values of model.remat and model.rematSave."""
+"""Pairs of model.remat and model.rematSave to try."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A way to lay out a training, and what arithmetic says of it."""
+    """A layout of a training, and its figures by arithmetic."""
 
     changes: tuple[Change, ...]
-    """To the configuration; none: it is as it is."""
+    """Changes to the configuration; empty: it is unchanged."""
     seconds: float
-    """Of a step: recomputation and exchanges that are waited for included."""
+    """Of a step, with recomputation and exchanges that the core waits for."""
     peak_bytes: float
 
 
 def layouts(run: ResolvedConfig, chip: Chip, *, devices: int) -> list[Layout]:
-    """Every layout that fits by arithmetic, the fastest first; the configuration's own is not among them.
+    """All other layouts that fit by arithmetic, the fastest first.
 
     Args:
-        run: whose model, batch and optimizer stay. With `context`, offloading, or a model of the user's own, for which
-            the arithmetic does not hold, there are none.
-        chip: of each device.
-        devices: of all slices.
+        run: Its model, batch and optimizer stay. There are no layouts with `context`, offloading or a custom model, for
+            which the arithmetic is not valid.
+        chip: Of each device.
+        devices: Number of devices of all slices.
     """
     model = run.model
     if isinstance(model, CustomShape) or run.mesh.context > 1 or model.remat_offload:
@@ -69,7 +69,7 @@ def layouts(run: ResolvedConfig, chip: Chip, *, devices: int) -> list[Layout]:
 
 
 def best_compiled(block: Block, found: Iterable[Layout], compile_block: Compile) -> list[Tried]:
-    """The configuration and the first layouts that fit once they are compiled, the shortest step first."""
+    """The configuration and the first layouts, compiled until `FITTING` fit; those that fit and the fastest first."""
     tried = [Tried((), compile_block(block))]
     for layout in itertools.islice(found, COMPILED):
         compiled = compile_block(with_changes(block, layout.changes))
@@ -86,7 +86,7 @@ def _meshes(run: ResolvedConfig, devices: int) -> Iterator[MeshShape]:
 
 
 def _accumulations(batch_size: int, mesh: MeshShape, given: int) -> Iterator[int]:
-    """Parts of a batch: a power of two, or as they are."""
+    """Numbers of parts of a batch to try: powers of two and the given one, if they divide its rows."""
     rows = batch_size // mesh.rows
     parts = {given, *(2**power for power in range(rows.bit_length()))}
     return (each for each in sorted(parts) if rows % each == 0)
@@ -116,7 +116,7 @@ def _layout(
 
 
 def _recomputed(model: ModelShape, forward: int, length: int) -> int:
-    """Operations for a token that the backward pass does again."""
+    """FLOPs for a token that the backward pass recomputes."""
     attention = attention_flops_per_token(model, length, is_causal=True)
     if model.remat == "full":
         again = forward - 2 * model.embed_dim * model.vocab_size - (0 if model.post_norms else _last_products(model))
@@ -125,14 +125,14 @@ def _recomputed(model: ModelShape, forward: int, length: int) -> int:
 
 
 def _last_products(model: ModelShape) -> int:
-    """Operations for a token whose results only the sum behind a feed-forward block needs."""
+    """FLOPs for a token whose results only the sum after a feed-forward block needs."""
     width = model.mlp_dim * (model.experts_per_token if model.experts else 1) + (model.shared_mlp_dim or 0)
     dense = model.dense_layers * (model.dense_mlp_dim or 0)
     return 2 * model.embed_dim * ((model.layers - model.dense_layers) * width + dense)
 
 
 class _Chosen:
-    """The meshes that a job gets that sets none: fewer rows at once, or other activations, may choose another."""
+    """The meshes chosen for a job that sets none: fewer rows at once, or other activations, may give another mesh."""
 
     def __init__(self, run: ResolvedConfig, chip: Chip, devices: int) -> None:
         self._run, self._chip, self._devices = run, chip, devices
@@ -140,7 +140,7 @@ class _Chosen:
         self._is_free = self._of(run.model, run.gradient_accumulation) == run.mesh.sizes
 
     def keeps(self, model: ModelShape, parts: int) -> bool:
-        """Whether the job has the mesh that it has with the model's `remat` and so many parts, too."""
+        """Whether the job keeps its mesh with this model's `remat` and `parts` parts of a batch."""
         return not self._is_free or self._of(model, parts) == self._run.mesh.sizes
 
     def _of(self, model: ModelShape, parts: int) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class _Chosen:
                     sequence_length=self._run.sequence_length,
                     chip=self._chip,
                 ).sizes
-            except ValueError:  # of a part of the batch no mesh can be chosen; one that is said may fit
+            except ValueError:  # no mesh can be chosen for a part of the batch; an explicit one may fit
                 self._sizes[key] = ()
         return self._sizes[key]
 
