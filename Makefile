@@ -222,7 +222,7 @@ profile-operator: .venv/dev tools ## where the operator's processor time goes: a
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m benchmarks.operator_profile --jobs $(or $(JOBS),500)
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
-	$(BIN)/python benchmarks/data.py
+	$(BIN)/python -m benchmarks.data
 	$(BIN)/python benchmarks/data_scale.py
 	$(BIN)/python benchmarks/data_memory.py
 	$(BIN)/python benchmarks/data_replaced.py

@@ -27,6 +27,7 @@ import optax
 
 from tests.multiprocess.bucket import EMULATOR, Bucket
 from tools.localcluster import binaries
+from tools.localcluster.plain_http import answers
 from tools.localcluster.processes import Process, free_ports
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
@@ -128,7 +129,7 @@ def bucket() -> Iterator[str]:
         emulator = Process(EMULATOR, [binaries.path(EMULATOR), *flags], Path(logs) / "log")
         try:
             found = Bucket(f"http://{where}", "benchmark")
-            emulator.wait_until_ready("the storage emulator", found.answers)
+            emulator.wait_until_ready("the storage emulator", lambda: answers(f"{found.url}/storage/v1/b?project=test"))
             found.create()
             os.environ.update(found.environment)
             yield f"gs://{found.name}/run"

@@ -1,6 +1,6 @@
 """How fast one core turns parquet into batches: read, shuffle, tokenise, pack, put together; beside datasets and grain.
 
-    make bench-data         # python benchmarks/data.py [--megabytes 48] [--seconds 3] [--repeat 2] [--tokenizer bpe]
+    make bench-data         # python -m benchmarks.data [--megabytes 48] [--seconds 3] [--repeat 2] [--tokenizer bpe]
 
 The text is real: the source of Python's standard library and of the installed packages, in documents of about 3 000
 bytes, as zstd parquet with 250 rows per row group; a byte-level BPE of 16 000 tokens is trained on it. Each reader of
@@ -34,7 +34,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tokenizers
-from data_readers import READERS, Task
+
+from benchmarks.data_readers import READERS, Task
 
 FILES, COPIES = 8, 8
 """Copies are hard links to the same files: enough row groups for our units, so that our reader keeps none decoded."""
@@ -118,7 +119,7 @@ def measure(reader: str, task: Task, seconds: float) -> dict[str, float]:
 def measure_elsewhere(reader: str, task: Task, seconds: float, cache: str) -> dict[str, float]:
     """The figures of `measure` in a new process on one core."""
     core = min(os.sched_getaffinity(0))
-    command = [sys.executable, __file__, "--reader", reader, "--task", json.dumps(asdict(task))]
+    command = [sys.executable, "-m", "benchmarks.data", "--reader", reader, "--task", json.dumps(asdict(task))]
     environment = {**os.environ, "HF_HOME": cache, "HF_DATASETS_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
     result = subprocess.run(
         [*command, "--seconds", str(seconds)],

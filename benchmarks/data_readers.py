@@ -178,6 +178,7 @@ def _encoder(tokenizer: str) -> Callable[[list[str]], list[list[int]]]:
 
     model = tokenizers.Tokenizer.from_file(tokenizer)
     end = model.token_to_id("</s>")
+    assert end is not None
     return lambda texts: [[*encoded.ids, end] for encoded in model.encode_batch_fast(texts, add_special_tokens=False)]
 
 

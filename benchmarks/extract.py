@@ -1,6 +1,6 @@
 """Activations of a text: a whole worker beside the bare forward pass of the same batches, and beside transformers.
 
-One model (Qwen 2's architecture, random weights), one text of rows of many lengths, float16 values of four layers at
+One model (Qwen 2's architecture, random weights), one text of rows of many lengths, float16 values of two layers at
 all tokens. In turns: the bare forward pass of our batches; a worker from tokens to files that are marked as done; two
 loops over transformers with forward hooks, in a Python that has torch (--torch): as its documentation has it, and as
 somebody would write it who cares. Run it from the repository's root:
@@ -113,7 +113,7 @@ class Metered(BatchedWork):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.cpu: collections.Counter[str] = collections.Counter()
+        self.cpu: dict[str, float] = collections.defaultdict(float)
         self.busy_seconds = 0.0
         """The time for which the devices had at least one batch."""
         self._under_way, self._since, self._lock = 0, 0.0, threading.Lock()

@@ -68,7 +68,7 @@ class Extractor:
 def documented(extractor: Extractor, rows: list[list[int]], batch: int, length: int, out: Path) -> None:
     """Writes the values of all rows, in their order."""
     for first in range(0, len(rows), batch):
-        np.savez(out / f"{first}.npz", **extractor.values(rows[first : first + batch], length))
+        np.savez(out / f"{first}.npz", **extractor.values(rows[first : first + batch], length))  # type: ignore[arg-type]
 
 
 def careful(extractor: Extractor, rows: list[list[int]], batch: int, out: Path) -> None:

@@ -6,6 +6,7 @@ Runs in MaxText's own environment, with its own loop: only the call of an iterat
 import pathlib
 import sys
 import time
+from typing import Any
 
 import jax
 import maxtext
@@ -15,7 +16,7 @@ from maxtext.trainers.pre_train import train
 def main(settings: list[str]) -> None:
     iteration = train.training_loop_iteration
 
-    def when_asked(devices: dict, *rest: dict) -> object:
+    def when_asked(devices: dict[str, Any], *rest: Any) -> object:
         if not sys.stdin.readline():
             sys.exit(0)
         began, began_cpu = time.monotonic(), time.process_time()

@@ -41,4 +41,5 @@ def main(
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), *sys.argv[2:5], *map(int, sys.argv[5:8]), sys.argv[8])
+    folder, preset, generation, shape, slices, rows, length, quantization = sys.argv[1:]
+    main(pathlib.Path(folder), preset, generation, shape, int(slices), int(rows), int(length), quantization)

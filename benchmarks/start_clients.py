@@ -52,6 +52,11 @@ def here(heartbeat_seconds: float) -> Message:
     return HERE, {"attempt": 0, **said}
 
 
+def host_of(process: int) -> str:
+    """A host name of the length that GKE gives to nodes."""
+    return f"gke-cluster-training-pool-{process // 16:04d}-{process * 7919 % 65536:04x}-slice-{process // 16}"
+
+
 def state() -> Message:
     """The message about a trainer's progress."""
     values = dataclasses.asdict(ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step"))
@@ -154,8 +159,7 @@ class Clients:
                 client.is_connected = True
                 self._epoll.modify(client.sock, select.EPOLLIN)
                 number = client.number
-                host = f"gke-cluster-training-pool-{number // 16:04d}-{number * 7919 % 65536:04x}-slice-{number // 16}"
-                hello = messages.to_line((HELLO, {**self._hello, "process": number, "host": host}))
+                hello = messages.to_line((HELLO, {**self._hello, "process": number, "host": host_of(number)}))
                 self._send(client.sock, hello + self._here)
                 return
             heard = client.sock.recv(2**18)

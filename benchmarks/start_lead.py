@@ -69,8 +69,8 @@ class Lead:
         self._beat_at, self._interval = 0.0, heartbeat_seconds / BEATS
         said = here(heartbeat_seconds)
         # As if its program had sent it on its socket.
-        self.server._here = dict(said[1])  # noqa: SLF001
-        self.server.mention(said)
+        self.server._program_hello = dict(said[1])  # noqa: SLF001
+        self.server.report(said)
 
     def work(self, is_done: Callable[[], bool]) -> None:
         """Does the work of supervising a program until a condition is true."""
@@ -83,7 +83,7 @@ class Lead:
             self.server.step()
             if self.server.standing.met is not None and time.monotonic() >= self._beat_at:
                 self._beat_at = time.monotonic() + self._interval
-                self.server.mention(state())
+                self.server.report(state())
 
     def work_seconds(self, seconds: float) -> None:
         """Does the same for some seconds."""

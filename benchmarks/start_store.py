@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.start_clients import hello
+from benchmarks.start_clients import host_of
 from tpujob_trainer.distributed.kv_store import Coordination
 
 LIMIT_SECONDS = 60.0
@@ -84,7 +84,7 @@ class Client:
 def run(processes: int, call: Callable[[Coordination], Any]) -> Store:
     """Makes the call in every process; returns the store afterwards."""
     store = Store(processes)
-    hosts = [hello(number).host for number in range(processes)]
+    hosts = [host_of(number) for number in range(processes)]
     waiting = [
         Coordination(Client(store, number), process_id=number, hosts=hosts) for number in reversed(range(processes))
     ]

@@ -166,7 +166,8 @@ def wait_for_port(desk: Desk, run: subprocess.Popen[str]) -> str:
     def found() -> str | None:
         assert run.poll() is None, run.communicate()[0]
         texts = [path.read_text() for path in (desk.folder / ".tpujob").rglob("*.log") if "live" in path.parts]
-        return next((match[1] for text in texts if (match := re.search(r"Serving .*/report.* on .*:(\d+)", text))), None)
+        line = re.compile(r"Serving .*/report.* on .*:(\d+)")
+        return next((match[1] for text in texts if (match := line.search(text))), None)
 
     return str(wait_for("the port of the report", found, timeout_seconds=SECONDS))
 

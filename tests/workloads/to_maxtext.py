@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    from maxtext.checkpoint_conversion.utils import hf_model_configs  # type: ignore[import-not-found]
+    from maxtext.checkpoint_conversion.utils import hf_model_configs
     from transformers import AutoConfig
 
     folder = sys.argv.pop(1)

@@ -1,4 +1,4 @@
-"""Plays the named mistakes, then a random sample of mutants, and reports the share that was noticed.
+"""Plays a random sample of mutants, then the named mistakes, and reports the share that was noticed.
 
 The mutants of all modules are shuffled by the seed, so that any first part of them is a fair sample; each survivor is
 printed. Exit code 1: a named mistake went unnoticed, or a smaller share than `--least`.
