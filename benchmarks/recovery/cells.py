@@ -40,8 +40,6 @@ def why_not(cell: Cell) -> str:
         return "no pods"
     if cell.fault == "OOM kill" and not cell.pods:
         return "no memory limit, as `kill -9`"
-    if cell.pods > 2 and cell.program == "MaxText":
-        return "16 of them import for minutes on two cores"
     if cell.pods > 2 and cell.fault == OF_NODE:
         return "two machines in one, each with room for one pod"
     return ""

@@ -39,7 +39,7 @@ def section(place: str, *cells: Cell) -> str:
             MANY,
             [("plain JAX", "kill -9", True)],
             ["| plain JAX | kill -9 |"],
-            ["two cores: exception (MaxText), kill -9 (MaxText), freeze (MaxText), OOM kill (MaxText), deleted pod (M"],
+            ["room for one pod: lost node."],
         ),
     ],
     ids=["nothing measured", "in place alone", "anew alone and both", "left out"],
