@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.launched import JOB, LAUNCHER, Launched, connections
+from tests.harness.launched import JOB, LAUNCHER, Launched
 from tests.launcher.conftest import Launch, Machine, make_devices
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.reports import in_place
@@ -80,7 +80,8 @@ def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
         found = [one(host, failure, **options, **of.get(host, {})) for host in range(hosts)]
         for host in range(hosts):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
-        wait_for("the launchers to meet", lambda: connections(port) >= hosts - 1)
+        # Connected and greeted: launcher 0 does not miss one that is killed in between.
+        wait_for("the launchers to meet", lambda: all("meets launcher 0" in each.stderr for each in found[1:]))
         (tmp_path / "go").write_text("")
         return found
 
