@@ -25,10 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tests.multiprocess.bucket import EMULATOR, Bucket
-from tools.localcluster import binaries
-from tools.localcluster.plain_http import answers
-from tools.localcluster.processes import Process, free_ports
+from tests.multiprocess.bucket import emulated_bucket
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.listener import Listener
@@ -121,20 +118,9 @@ def main() -> None:
 @contextlib.contextmanager
 def bucket() -> Iterator[str]:
     """Starts a storage emulator, which keeps all objects in memory; yields a folder in a bucket of it."""
-    binaries.build_all(print, names=(EMULATOR,))
-    (port,) = free_ports(1)
-    where = f"127.0.0.1:{port}"
-    flags = ("-scheme=http", "-backend=memory", "-host=127.0.0.1", f"-port={port}", f"-public-host={where}")
-    with tempfile.TemporaryDirectory() as logs:
-        emulator = Process(EMULATOR, [binaries.path(EMULATOR), *flags], Path(logs) / "log")
-        try:
-            found = Bucket(f"http://{where}", "benchmark")
-            emulator.wait_until_ready("the storage emulator", lambda: answers(f"{found.url}/storage/v1/b?project=test"))
-            found.create()
-            os.environ.update(found.environment)
-            yield f"gs://{found.name}/run"
-        finally:
-            emulator.stop()
+    with tempfile.TemporaryDirectory() as logs, emulated_bucket("benchmark", Path(logs)) as found:
+        os.environ.update(found.environment)
+        yield f"gs://{found.name}/run"
 
 
 class Fingerprints:

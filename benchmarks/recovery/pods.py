@@ -26,8 +26,7 @@ from tools.localcluster.waiting import wait_for
 JOB = "job"
 LOGS = [background.DIRECTORY / node.name / "pods" for node in (FIRST, SECOND)]
 """The kubelets' folders of pod logs."""
-LIMIT_SECONDS = 700.0
-"""For a first step, too: that of 16 MaxText on two cores takes two and a half minutes."""
+LIMIT_SECONDS = 300.0
 AT_ONCE = ("--grace-period=0", "--force", "--wait=false")
 STEPS_BEFORE = 30
 GRACE_SECONDS = 15

@@ -1,13 +1,30 @@
 """A bucket of an emulator of Google Cloud Storage, seen over its HTTP interface and without our libraries."""
 
+import contextlib
 import json
+import logging
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from tools.localcluster.plain_http import opened
+from tools.localcluster import binaries
+from tools.localcluster.plain_http import answers, opened
+from tools.localcluster.processes import Process, free_ports
+
+logger = logging.getLogger(__name__)
 
 EMULATOR = "fake-gcs-server"
+
+
+def build_emulator() -> None:
+    """Builds the emulator's program, if it is not built yet.
+
+    Raises:
+        ToolsUnavailable: It cannot be built on this machine.
+    """
+    binaries.build_all(logger.info, names=(EMULATOR,))
 
 
 @dataclass(frozen=True)
@@ -60,3 +77,24 @@ class Bucket:
         with opened(request) as answer:
             content: bytes = answer.read()
             return content
+
+
+@contextlib.contextmanager
+def emulated_bucket(name: str, folder: Path) -> Iterator[Bucket]:
+    """A new bucket in an emulator of its own, which keeps all objects in memory and its log in a folder.
+
+    Raises:
+        ToolsUnavailable: The emulator cannot be built on this machine.
+    """
+    build_emulator()
+    (port,) = free_ports(1)
+    where = f"127.0.0.1:{port}"
+    flags = ("-scheme=http", "-backend=memory", "-host=127.0.0.1", f"-port={port}", f"-public-host={where}")
+    emulator = Process(EMULATOR, [binaries.path(EMULATOR), *flags], folder / "log")
+    try:
+        bucket = Bucket(f"http://{where}", name)
+        emulator.wait_until_ready("the storage emulator", lambda: answers(f"{bucket.url}/storage/v1/b?project=test"))
+        bucket.create()
+        yield bucket
+    finally:
+        emulator.stop()

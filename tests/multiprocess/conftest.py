@@ -1,19 +1,13 @@
 """The text and the configuration that all runs here share."""
 
-import logging
 import pathlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.multiprocess.bucket import EMULATOR, Bucket
-from tools.localcluster import binaries
-from tools.localcluster.plain_http import answers
-from tools.localcluster.processes import Process, free_ports
+from tests.multiprocess.bucket import build_emulator, emulated_bucket
 from tools.localcluster.toolchain import ToolBuildError, ToolsUnavailable
-
-logger = logging.getLogger(__name__)
 
 SEQUENCE_LENGTH = 32
 BATCH_SIZE = 8
@@ -53,7 +47,7 @@ def pytest_collection_finish(session):
     """Builds the emulator before the first test: that may take longer than a test may."""
     if any("bucket" in getattr(item, "fixturenames", ()) for item in session.items):
         try:
-            binaries.build_all(logger.info, names=(EMULATOR,))
+            build_emulator()
         except (ToolsUnavailable, ToolBuildError):
             return  # the fixture says it, to the tests that need it and no others
 
@@ -62,17 +56,8 @@ def pytest_collection_finish(session):
 def bucket(tmp_path_factory):
     """A bucket of an emulator of Google Cloud Storage; skips where its program cannot be had."""
     try:
-        binaries.build_all(logger.info, names=(EMULATOR,))
+        build_emulator()
     except ToolsUnavailable as reason:
         pytest.skip(f"no storage emulator: {reason}")
-    (port,) = free_ports(1)
-    where = f"127.0.0.1:{port}"
-    flags = ("-scheme=http", "-backend=memory", "-host=127.0.0.1", f"-port={port}", f"-public-host={where}")
-    process = Process(EMULATOR, [binaries.path(EMULATOR), *flags], tmp_path_factory.mktemp("bucket") / "log")
-    try:
-        found = Bucket(f"http://{where}", "tests")
-        process.wait_until_ready("the storage emulator", lambda: answers(f"{found.url}/storage/v1/b?project=test"))
-        found.create()
+    with emulated_bucket("tests", tmp_path_factory.mktemp("bucket")) as found:
         yield found
-    finally:
-        process.stop()
