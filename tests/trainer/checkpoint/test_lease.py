@@ -1,12 +1,14 @@
 """On files, where TensorStore's conditional writes are the same; a bucket is in tests/multiprocess."""
 
 import json
+import threading
 
 import pytest
 
 from tools.localcluster.waiting import wait_for
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
+from tpujob_trainer.storage import open_bucket
 
 LAPSE_SECONDS = 4.0
 """Many times longer than between two renewals: a busy machine may keep the holder waiting."""
@@ -51,6 +53,30 @@ def test_second_run_is_refused_while_the_first_renews(take, run, second):
     ):
         take(second)
     first.verify()
+
+
+@pytest.mark.parametrize("renewed", [0.0, 1e12], ids=["behind", "ahead"])
+def test_only_changes_show_that_a_run_lives(take, tmp_path, renewed):
+    """Whatever the clock of its host says: two hosts' clocks may differ by any time."""
+    bucket, is_over = open_bucket(str(tmp_path)), threading.Event()
+
+    def live():
+        beat = 0
+        while not is_over.wait(0.1):
+            beat += 1
+            bucket.write("lease.json", json.dumps({"run": "1.0-aa", "holder": "aa", "renewed": renewed, "beat": beat}))
+
+    bucket.write("lease.json", json.dumps({"run": "1.0-aa", "holder": "aa", "renewed": renewed}))
+    holder = threading.Thread(target=live)
+    holder.start()
+    try:
+        with pytest.raises(errors.ConfigurationError, match=r"another run is writing to .*: aa; end it first"):
+            take("1.0-bb")
+    finally:
+        is_over.set()
+        holder.join()
+    take("1.0-bb").verify()
+    assert record(tmp_path)["run"] == "1.0-bb"
 
 
 def test_lease_of_a_dead_run_lapses(take, tmp_path):

@@ -5,7 +5,8 @@ being the one that was written before, so that of two runs only one continues.
 
 - A later attempt of the same job takes over at once: the pods of the earlier attempt, or its processes in the same
   containers, are gone before it starts.
-- Any other run waits until the lease has not changed for a while by its own clock, and is refused if it changes.
+- Any other run waits until the lease has not changed for a while by its own monotonic clock, and is refused if it
+  changes. The time in the lease is for people: the clocks of two hosts may differ by any time.
 - A holder that finds another one's name in its lease has to end. It checks with every renewal, and before every save.
 """
 
@@ -31,8 +32,6 @@ LAPSE_SECONDS = 15.0
 """A lease that has not changed for this long belongs to a dead run."""
 STOP_SECONDS = 30.0
 """How long the release waits for a renewal that is under way."""
-LONG_DEAD_SECONDS = 120.0
-"""A lease that was last renewed this long ago is not watched first; more than the clocks of hosts differ."""
 
 
 class Lease:
@@ -164,9 +163,7 @@ def take(
 
 def _is_free(present: dict[str, Any], run: str) -> bool:
     """Whether a lease may be taken over without watching it."""
-    if present.get("released") or _attempt(run) > _attempt(str(present.get("run", ""))):
-        return True
-    return time.time() - float(present.get("renewed", 0)) > LONG_DEAD_SECONDS
+    return bool(present.get("released")) or _attempt(run) > _attempt(str(present.get("run", "")))
 
 
 def _attempt(run: str) -> tuple[int, ...]:
