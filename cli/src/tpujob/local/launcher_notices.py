@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from tpujob.local.plan import LocalProcess
 from tpujob.local.reports import LogFollower
@@ -28,11 +29,18 @@ class LauncherNotices:
             lines = follower.lines()
             if lines or process.index not in self._heard_at:
                 self._heard_at[process.index] = now
-            for line in lines:
-                if line.startswith(_NOTICE):
-                    yield f"process {process.index} ({process.name}): {line.removeprefix(_LAUNCHER)}"
-                elif line.startswith(_AGAIN) and process is self._followers[0][0]:
-                    yield line.removeprefix(_LAUNCHER)
+            yield from self._notices(process, lines)
+
+    def rest(self) -> Iterator[str]:
+        """The notices that are left when all programs have ended."""
+        return itertools.chain.from_iterable(self._notices(each, follower.rest()) for each, follower in self._followers)
+
+    def _notices(self, process: LocalProcess, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            if line.startswith(_NOTICE):
+                yield f"process {process.index} ({process.name}): {line.removeprefix(_LAUNCHER)}"
+            elif line.startswith(_AGAIN) and process is self._followers[0][0]:
+                yield line.removeprefix(_LAUNCHER)
 
     def first_silent(self, now: float) -> str:
         """The process that has printed nothing for longest, in words; empty if none stands out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tpujob.local.reports import LogFollower
@@ -39,7 +39,7 @@ class ProgramOutput:
         lines = self._follower.lines()
         if lines or self._heard_at is None:
             self._heard_at, self._is_silence_said = now, False
-        yield from (line for line in lines if self._verbose or not _WIRING.match(line))
+        yield from self._shown(lines)
         if now - self._heard_at >= SILENT_SECONDS and not self._is_silence_said:
             self._is_silence_said = True
             first = self._first_silent(now)
@@ -48,3 +48,10 @@ class ProgramOutput:
                 f"process 0 has printed nothing for {SILENT_SECONDS:.0f} s: it works, or it hangs; {hint}, and Ctrl-C "
                 "ends all"
             )
+
+    def rest(self) -> Iterator[str]:
+        """The lines that are left when the program has ended."""
+        return self._shown(self._follower.rest())
+
+    def _shown(self, lines: Iterable[str]) -> Iterator[str]:
+        return (line for line in lines if self._verbose or not _WIRING.match(line))

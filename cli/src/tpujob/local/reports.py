@@ -7,7 +7,7 @@ import http.client
 import json
 import threading
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 1.0
 INTERVAL_SECONDS = 0.5
 MOST_ATTEMPTS = 8
 """How many files are searched for an attempt, the newest first."""
-MOST_BYTES = 1 << 16
+MOST_BYTES = 1 << 18
 """The most that is read from a log at once."""
 
 
@@ -85,15 +85,25 @@ class LogFollower:
 
     def lines(self) -> list[str]:
         """New lines; none while there is no log."""
+        return self._read(is_over=False)
+
+    def rest(self) -> Iterator[str]:
+        """All further lines of a log to which no process writes any more, also a last one without a newline."""
+        while lines := self._read(is_over=True):
+            yield from lines
+
+    def _read(self, *, is_over: bool) -> list[str]:
         try:
             with self._path.open("rb") as log:
                 log.seek(self._at)
                 content = log.read(MOST_BYTES)
         except OSError:
             return []
-        whole = content[: content.rfind(b"\n") + 1] or (content if len(content) == MOST_BYTES else b"")
-        self._at += len(whole)
-        return whole.decode(errors="replace").splitlines()
+        is_cut, end = len(content) == MOST_BYTES, content.rfind(b"\n") + 1
+        if (is_over and not is_cut) or (is_cut and not end):
+            end = len(content)
+        self._at += end
+        return content[:end].decode(errors="replace").splitlines()
 
 
 def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: Report) -> Report:

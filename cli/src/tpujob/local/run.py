@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -133,11 +134,11 @@ def _supervise(
     if job.spec.trainer is None:
         output = ProgramOutput(lead.log, verbose=verbose, first_silent=notices.first_silent)
 
-    def tick(last: Report | None = None) -> None:
+    def tick() -> None:
         now = time.monotonic()
         for line in (*(output.lines(now) if output else ()), *notices.lines(now)):
             display.say(line)
-        display.show(last or reader.latest)
+        display.show(reader.latest)
 
     with ExitStack() as stack:
         stack.callback(display.close)
@@ -159,8 +160,10 @@ def _supervise(
         exits = supervisor.run()
         reader.close()
         report = last_report([each.termination_log for each in processes], checkpoint_dir, reader.latest)
+        for line in itertools.chain(output.rest() if output else (), notices.rest()):
+            display.say(line)
         # A short run may end before a report was read that names the step from which it resumed.
-        tick(report)
+        display.show(report)
     return exits, report
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -64,21 +66,15 @@ class LocalRun:
             raise CommandError(f"{which} in {self.directory}", exit_code=ExitCode.NOT_FOUND)
         followers = [(f"{log.stem} | " if len(logs) > 1 else "", LogFollower(log)) for log in logs]
         for begin, follower in followers:
-            yield from (f"{begin}{line}" for line in _all_lines(follower)[-(tail or 0) :])
+            lines = follower.rest() if not follow else itertools.chain.from_iterable(iter(follower.lines, []))
+            yield from (f"{begin}{line}" for line in collections.deque(lines, tail or None))
         while follow:
             is_last = not self.is_running
             for begin, follower in followers:
-                yield from (f"{begin}{line}" for line in follower.lines())
+                yield from (f"{begin}{line}" for line in (follower.rest() if is_last else follower.lines()))
             if is_last:
                 return
             time.sleep(POLL_SECONDS)
-
-
-def _all_lines(follower: LogFollower) -> list[str]:
-    found: list[str] = []
-    while lines := follower.lines():
-        found += lines
-    return found
 
 
 def keep(run_directory: Path, report_ports: Sequence[int]) -> None:
