@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers upgrade
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -114,9 +114,6 @@ e2e-nights: .venv/go ## the long drills in real pods: 20 evictions in a row, a d
 
 nights: .venv/go ## random jobs and random blows on a real control plane, and what must hold (docs/reference/invariants.md); SEED=1 MINUTES=10 JOBS=60 NIGHTS=1; OUT=FILE: add results, go on
 	$(BIN)/python -m tests.nights --seed $(or $(SEED),1) --minutes $(or $(MINUTES),10) --jobs $(or $(JOBS),60) --nights $(or $(NIGHTS),1) $(if $(OUT),--results "$(OUT)")
-
-upgrade: .venv/go ## jobs that run, half of each API version, through an upgrade, its rollback and another upgrade; JOBS=50
-	UPGRADE_JOBS=$$(( ($(or $(JOBS),50) + 1) / 2 )) $(BIN)/python -m pytest -q -s tests/control_plane/test_versions.py
 
 e2e-isolated: .venv/dev ## a place without a network: from the bundle, a workstation trains and images are built; Linux, root
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")

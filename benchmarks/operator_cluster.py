@@ -41,8 +41,8 @@ def cluster(directory: Path) -> Iterator[ControlPlane]:
 def create(plane: ControlPlane, name: str, *, namespace: str = NAMESPACE, **spec: Any) -> None:
     """Creates a job; other keywords are fields of its spec."""
     fields = {"accelerator": "cpu:2x1", "image": "example.com/image", "command": ["train"], **spec}
-    kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob"}
-    path = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+    kind = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob"}
+    path = f"/apis/tpujob.dev/v1beta1/namespaces/{namespace}/tputrainingjobs"
     plane.api.create(path, {**kind, "metadata": {"name": name}, "spec": fields})
 
 

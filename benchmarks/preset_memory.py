@@ -53,7 +53,7 @@ def compiled(preset: str) -> dict[str, Any]:
         "steps": 100,
     }
     spec = {"accelerator": accelerator, "checkpointDir": "gs://my-bucket/run", "trainer": trainer}
-    job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "memory"}, "spec": spec}
+    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "memory"}, "spec": spec}
     with tempfile.TemporaryDirectory(prefix="preset-memory-") as folder:
         file = Path(folder) / "job.yaml"
         file.write_text(json.dumps(job))

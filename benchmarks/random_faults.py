@@ -108,7 +108,7 @@ class Round:
             "gracePeriodSeconds": GRACE_SECONDS,
             "inPlaceRestarts": in_place_restarts,
         }
-        job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "random"}}
+        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "random"}}
         YAML().dump({**job, "spec": spec}, folder / "job.yaml")
         self._environment = {
             **base_environment(folder),

@@ -123,5 +123,5 @@ def _write(program: str, folder: Path, *, in_place: bool) -> None:
     (folder / "faults").mkdir()
     (folder / "faults" / "sitecustomize.py").write_text(faults.SITECUSTOMIZE)
     metadata = {"name": "desk"}
-    job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": metadata, "spec": spec}
+    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": metadata, "spec": spec}
     YAML().dump(job, folder / "job.yaml")

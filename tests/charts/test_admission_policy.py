@@ -186,7 +186,7 @@ def job(spec: Object) -> Object:
 
 
 def jobs_in(namespace: str) -> str:
-    return f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+    return f"/apis/tpujob.dev/v1beta1/namespaces/{namespace}/tputrainingjobs"
 
 
 def refusal(api: Api, user: str, spec: Object, namespace: str = HERE) -> str:

@@ -76,12 +76,12 @@ def test_upgrade_updates_the_definition_and_uninstall_keeps_it(
 ):
     definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}"
     job = {
-        "apiVersion": "tpujob.dev/v1alpha1",
+        "apiVersion": "tpujob.dev/v1beta1",
         "kind": "TpuTrainingJob",
         "metadata": {"name": "kept"},
         "spec": {"accelerator": "cpu:1x1", "image": "i", "command": ["c"]},
     }
-    jobs = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+    jobs = f"/apis/tpujob.dev/v1beta1/namespaces/{namespace}/tputrainingjobs"
     uid = control_plane.api.create(jobs, job)["metadata"]["uid"]
     newer = tmp_path / "chart"
     shutil.copytree(CHART, newer)

@@ -62,7 +62,7 @@ class Machines:
         """Arguments of Popen for one machine."""
         spec = {**self._spec, "trainer": {**self._spec["trainer"], **trainer}}
         job = {
-            "apiVersion": "tpujob.dev/v1alpha1",
+            "apiVersion": "tpujob.dev/v1beta1",
             "kind": "TpuTrainingJob",
             "metadata": {"name": "slice"},
             "spec": spec,

@@ -18,7 +18,7 @@ from tpujob_launcher.child.processes import command_line, descendants
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
 JOB = {
-    "apiVersion": "tpujob.dev/v1alpha1",
+    "apiVersion": "tpujob.dev/v1beta1",
     "kind": "TpuTrainingJob",
     "metadata": {"name": "desk"},
     "spec": {

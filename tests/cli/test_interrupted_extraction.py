@@ -48,7 +48,7 @@ def _write_job(folder: Path) -> None:
         "extract": {"layers": [1], "unitRows": UNIT_ROWS, "buckets": 1, "scratchBytes": 1 << 20},
     }
     spec = {"accelerator": "cpu:1x1", "workers": WORKERS, "checkpointDir": str(folder / "features"), "trainer": trainer}
-    job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "features"}}
+    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "features"}}
     YAML().dump({**job, "spec": spec}, folder / "job.yaml")
 
 

@@ -64,7 +64,7 @@ class Desk:
         else:
             spec["trainer"] |= {k: v for k, v in changes.items() if k in TRAINER or k == "data"}
         job = {
-            "apiVersion": "tpujob.dev/v1alpha1",
+            "apiVersion": "tpujob.dev/v1beta1",
             "kind": "TpuTrainingJob",
             "metadata": {"name": "desk"},
             "spec": spec,

@@ -41,7 +41,7 @@ class Slice:
         self.machines, self.count = machines, count
         self.checkpoints = folder / "checkpoints"
         self.folders = [folder / str(number) for number in range(count)]
-        job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "slice"}}
+        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "slice"}}
         for each in self.folders:
             each.mkdir()
             YAML().dump({**job, "spec": {**spec, "checkpointDir": str(self.checkpoints)}}, each / "job.yaml")

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from tests.resource.api.test_load import GOOD
 from tests.resource.jobset.test_golden import FOLDER, NAMES
 from tests.resource.topology.test_accelerators_by_invoice import ROWS
 from tests.wrong_inputs.table import WRONG
-from tools.localcluster import binaries
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
@@ -27,7 +24,7 @@ from tpujob_resource.topology.tables import GENERATIONS
 pytestmark = pytest.mark.control_plane
 
 STRICT = "?dryRun=All&fieldValidation=Strict"
-JOBS = "/apis/tpujob.dev/v1alpha1/namespaces/default/tputrainingjobs"
+JOBS = "/apis/tpujob.dev/v1beta1/namespaces/default/tputrainingjobs"
 
 
 def _deep(depth: int) -> dict[str, Any]:
@@ -164,25 +161,6 @@ def test_kubectl_get_reads_well(installed: ControlPlane, namespace: str) -> None
     assert header.split() == ["NAME", "ACCELERATOR", "PHASE", "HOSTS", "STEP", "TOKENS/S", "CHECKPOINT", "AGE"]
     assert row.split()[:6] == ["llama", "v5e-256", "Running", "128/128", "1200", "1234567"]
     assert "Training." in installed.kubectl("get", "tpujob", "--namespace", namespace, "--output", "wide")
-
-
-@pytest.mark.parametrize(
-    ("version", "warns"), [(kubernetes_names.API_VERSION, True), (kubernetes_names.NEWEST_API_VERSION, False)]
-)
-def test_the_api_server_warns_whoever_writes_the_older_version(
-    installed: ControlPlane, version: str, warns: bool
-) -> None:
-    job = {**manifest(), "apiVersion": version, "metadata": {"name": "older"}}
-    command: list[str | Path] = [
-        binaries.path("kubectl"),
-        f"--kubeconfig={installed.kubeconfig}",
-        "create",
-        "--dry-run=server",
-        "-f",
-        "-",
-    ]
-    told = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=True).stderr
-    assert (f"Warning: {version} {kubernetes_names.KIND} is deprecated" in told) is warns
 
 
 def test_kubectl_explains_the_fields(installed: ControlPlane) -> None:

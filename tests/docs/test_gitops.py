@@ -77,6 +77,6 @@ def test_health_knows_every_phase() -> None:
     assert list(health) == [phase.value for phase in Phase]
     assert set(health.values()) <= {"Healthy", "Progressing", "Degraded", "Suspended"}
     (flux,) = of_kind("Flux", "Kustomization")["spec"]["healthCheckExprs"]
-    assert (flux["apiVersion"], flux["kind"]) == (kubernetes_names.NEWEST_API_VERSION, kubernetes_names.KIND)
+    assert (flux["apiVersion"], flux["kind"]) == (kubernetes_names.API_VERSION, kubernetes_names.KIND)
     named = re.findall(r"'(\w+)'", f"{flux['failed']} {flux['inProgress']} {flux['current']}")
     assert sorted(named) == sorted(phase.value for phase in Phase)

@@ -20,7 +20,7 @@ PACKAGES = (
     *(f"tpujob_{each}" for each in ("contract", "launcher", "operator", "resource", "sdk", "trainer")),
 )
 JOB = """
-apiVersion: tpujob.dev/v1alpha1
+apiVersion: tpujob.dev/v1beta1
 kind: TpuTrainingJob
 metadata: {name: small}
 spec:

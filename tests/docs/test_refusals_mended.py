@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tpujob.main import app
 
-HEAD = "apiVersion: tpujob.dev/v1alpha1\nkind: TpuTrainingJob\nmetadata: {name: job}\nspec:\n"
+HEAD = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: job}\nspec:\n"
 TRAINING = f"""{HEAD}  accelerator: cpu:2x4
   trainer:
     model: {{preset: tiny}}
@@ -104,7 +104,7 @@ JOBS: dict[str, tuple[str, str, str, Edit]] = {
         lambda said: ("b:1\n", f"b:1\n  {found(r'name the (command)', said)}: [python3, train.py]\n"),
     ),
     "another version": (
-        TRAINING, "v1alpha1", "v1",
+        TRAINING, "v1beta1", "v1",
         lambda said: ("tpujob.dev/v1", found(r"one of '([^']+)'", said)),
     ),
     "a tab": (

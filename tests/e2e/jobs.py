@@ -62,7 +62,7 @@ class Jobs:
         spec["env"] = [*named, *spec.pop("secretEnv", [])]
         self.cluster.apply(
             {
-                "apiVersion": "tpujob.dev/v1alpha1",
+                "apiVersion": "tpujob.dev/v1beta1",
                 "kind": "TpuTrainingJob",
                 "metadata": {"name": name, "namespace": self.namespace},
                 "spec": {"accelerator": "cpu:2x1", **spec},

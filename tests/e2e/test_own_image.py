@@ -73,7 +73,7 @@ def test_own_program_is_stopped_and_resumed(stranger: Newcomer, jobs: Jobs, tmp_
         "checkpointDir": f"{CHECKPOINTS}/own",
         "volumes": [volume],
     }
-    job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "own"}, "spec": spec}
+    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "own"}, "spec": spec}
     YAML().dump(job, stranger.folder / "own.yaml")
 
     with claimed(jobs, {"checkpoints": writable(tmp_path / "checkpoints")}):

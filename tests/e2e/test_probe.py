@@ -20,7 +20,7 @@ TRAINER = {"model": {"preset": "tiny"}, "data": {"path": "/dev/null", "tokenizer
 def probe(jobs: Jobs, folder: Path, **spec: Any) -> dict[str, dict[str, str]]:
     """Results of the doctor by their subject, for a job of these fields."""
     env = [{"name": name, "value": value} for name, value in jobs.surroundings.job_environment.items()]
-    kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "llama"}}
+    kind = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "llama"}}
     job = folder / "job.yaml"
     job.write_text(json.dumps({**kind, "spec": {"accelerator": "v5e-16", "env": env, **spec}}))
     done = subprocess.run(

@@ -22,7 +22,7 @@ from tpujob_operator.observe.report import final_report, progress_from_report, w
 from tpujob_operator.observe.untrusted import clean_text, parse_json
 
 JOB = {
-    "apiVersion": "tpujob.dev/v1alpha1",
+    "apiVersion": "tpujob.dev/v1beta1",
     "kind": "TpuTrainingJob",
     "metadata": {"name": "tiny"},
     "spec": {
@@ -37,7 +37,7 @@ JOB = {
     },
 }
 YAML = """# A job
-apiVersion: tpujob.dev/v1alpha1
+apiVersion: tpujob.dev/v1beta1
 kind: TpuTrainingJob
 metadata: {name: tiny}
 spec:

@@ -26,7 +26,7 @@ class Jobs:
         self.plane = plane
         self.api: Api = plane.api
         self.namespace = namespace
-        self.path = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+        self.path = f"/apis/tpujob.dev/v1beta1/namespaces/{namespace}/tputrainingjobs"
         self._node: str | None = None
 
     def create(self, name: str, **spec: Any) -> Object:
@@ -153,4 +153,4 @@ class Jobs:
         ]
 
     def _kind(self) -> Object:
-        return {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob"}
+        return {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob"}

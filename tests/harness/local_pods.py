@@ -95,7 +95,7 @@ class LocalPods:
         self._directory.mkdir(parents=True, exist_ok=True)
         file = self._directory / "job.yaml"
         metadata = {"name": self.name, "namespace": self.jobs.namespace}
-        manifest = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": metadata}
+        manifest = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": metadata}
         file.write_text(json.dumps({**manifest, "spec": self._spec}))
         command = [sys.executable, "-m", "tpujob", "run", str(file), f"--directory={self._directory}"]
         variables = {**os.environ, "XLA_FLAGS": XLA_FLAGS}

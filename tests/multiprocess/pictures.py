@@ -22,7 +22,7 @@ from tools.localcluster.plain_http import opened
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 STEPS, STOPPED_AT, SHOWN_AT = 400, 150, 330
 JOB = {
-    "apiVersion": "tpujob.dev/v1alpha1",
+    "apiVersion": "tpujob.dev/v1beta1",
     "kind": "TpuTrainingJob",
     "metadata": {"name": "standard-library"},
     "spec": {

@@ -330,7 +330,7 @@ def _environment(cell: Cell, folder: Path, mark: Path, trainer: Mapping[str, Any
     if cell.in_place:
         spec["inPlaceRestarts"] = 2
     job = {
-        "apiVersion": "tpujob.dev/v1alpha1",
+        "apiVersion": "tpujob.dev/v1beta1",
         "kind": "TpuTrainingJob",
         "metadata": {"name": "faulty"},
         "spec": {"accelerator": "cpu:2x1", **spec},

@@ -46,7 +46,7 @@ def job(folder: Path, trainer: dict[str, Any], **spec: Any) -> Path:
     file = folder / "job.yaml"
     metadata = {"name": "job"}
     spec = {"checkpointDir": str(folder / "output"), "trainer": trainer, **spec}
-    kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob"}
+    kind = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob"}
     file.write_text(json.dumps({**kind, "metadata": metadata, "spec": spec}))
     return file
 

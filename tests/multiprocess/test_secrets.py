@@ -55,7 +55,7 @@ class Desk:
         }
         if workers is not None:
             spec["workers"] = workers
-        job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
+        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
         YAML().dump(job, self.jobs / f"{name}.yaml")
         return str(self.jobs / f"{name}.yaml")
 

@@ -47,7 +47,7 @@ def test_a_part_of_a_night_has_the_jobs_that_are_hit() -> None:
 def test_every_kind_of_job_is_valid(kind: str) -> None:
     (job,) = make_night(1, seconds=60, jobs=1, kinds=(kind,)).jobs
     manifest: dict[str, Any] = {"metadata": {"name": job.name, "namespace": "night", "generation": 1}, "spec": job.spec}
-    loaded = load_job({"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", **manifest})
+    loaded = load_job({"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", **manifest})
     assert (loaded.spec.queue == QUEUE) == ("queued" in kind)
 
 

@@ -16,7 +16,7 @@ def job(*, status: dict[str, Any] | None = None, generation: int = 1, **spec: An
     """A TpuTrainingJob of two hosts; keywords are spec fields by their YAML names, None removes one."""
     fields = {"accelerator": "cpu:2x1", "image": "example.com/image", "command": ["train"], **spec}
     manifest: dict[str, Any] = {
-        "apiVersion": "tpujob.dev/v1alpha1",
+        "apiVersion": "tpujob.dev/v1beta1",
         "kind": "TpuTrainingJob",
         "metadata": {
             "name": "llama",

@@ -31,7 +31,7 @@ def manifest(name: str = "llama", **spec: Any) -> dict[str, Any]:
         trainer = {**TRAINER, "task": "probe"} if "workers" in spec else TRAINER  # workers do not train together
         fields["trainer"] = trainer if TINY_ROWS % devices == 0 else {**trainer, "batchSize": devices}
     return {
-        "apiVersion": "tpujob.dev/v1alpha1",
+        "apiVersion": "tpujob.dev/v1beta1",
         "kind": "TpuTrainingJob",
         "metadata": {"name": name},
         "spec": {key: value for key, value in fields.items() if value is not None},

@@ -39,7 +39,7 @@ class Folder:
         self.path = path
         path.mkdir()
         spec = maxtext_job.spec(steps=STEPS, period=PERIOD)
-        job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
+        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
         YAML().dump(job, path / "job.yaml")
 
     def start(self, *options: str) -> subprocess.Popen[str]:

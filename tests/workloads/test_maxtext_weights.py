@@ -82,7 +82,7 @@ def score(folder: Path, name: str, model: Path) -> float:
 
 
 def tpujob_run(folder: Path, name: str, spec: dict[str, Any]) -> None:
-    job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": name}}
+    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": name}}
     (folder / f"{name}.yaml").write_text(json.dumps(job | {"spec": {"accelerator": "cpu:1x1", **spec}}))
     done = subprocess.run(
         [ROOT / ".venv/bin/tpujob", "run", f"{name}.yaml"], cwd=folder, capture_output=True, text=True, check=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-HEAD = "apiVersion: tpujob.dev/v1alpha1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
+HEAD = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
 RIGHT = (
     HEAD
     + "spec: "
@@ -44,7 +44,7 @@ FILES: dict[str, tuple[str, str]] = {
     "another kind": ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n", "kind: Job is not TpuTrainingJob"),
     "a kind without end": (f"apiVersion: v1\nkind: {'Tpu ' * 1000}\n", "is not TpuTrainingJob; name the file of a job"),
     "no kind": (RIGHT.replace("kind: TpuTrainingJob\n", ""), "kind: is missing"),
-    "another version": (RIGHT.replace("v1alpha1", "v9"), "apiVersion"),
+    "another version": (RIGHT.replace("v1beta1", "v9"), "apiVersion"),
     "no spec": (HEAD, "spec: is missing"),
     "a spec of words": (f"{HEAD}spec: train\n", "spec: "),
     "no metadata": (RIGHT.replace("metadata: {name: job}\n", ""), "metadata: is missing"),

@@ -15,7 +15,7 @@ from tools.localcluster.plain_http import opened
 from tpujob_contract import kubernetes_names
 
 PLACES = {
-    "ttj": "/apis/tpujob.dev/v1alpha1/namespaces/{}/tputrainingjobs",
+    "ttj": "/apis/tpujob.dev/v1beta1/namespaces/{}/tputrainingjobs",
     "jobsets": f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{{}}/jobsets",
     "jobs": "/apis/batch/v1/namespaces/{}/jobs",
     "networkpolicies": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",

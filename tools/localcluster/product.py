@@ -52,13 +52,12 @@ def pod_monitors() -> list[Object]:
     return list(YAML(typ="safe").load_all(result.stdout))
 
 
-def install(client: Client, settings: Sequence[str], chart: Path = CHART) -> None:
+def install(client: Client, settings: Sequence[str]) -> None:
     """Installs or upgrades the operator with our chart and the given settings; returns when it is ready.
 
     Args:
         client: Of the cluster.
         settings: Options of Helm.
-        chart: The folder of the chart.
 
     Raises:
         CommandError: It did not become ready.
@@ -68,7 +67,7 @@ def install(client: Client, settings: Sequence[str], chart: Path = CHART) -> Non
         "upgrade",
         "--install",
         RELEASE,
-        chart,
+        CHART,
         f"--namespace={NAMESPACE}",
         "--create-namespace",
         "--wait",

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from tools.reference import advice, api, rules
+from tools.reference import advice, rules
 from tools.reference.text import HEADER, commented_values, fields, table
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_resource.crd.build import custom_resource_definition
@@ -207,7 +207,6 @@ def _default(value: Any) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "resource": resource,
     "trainer": trainer,
-    "api": api.api,
     "rules": rules.page,
     "presets": presets,
     "exit-codes": exit_codes,

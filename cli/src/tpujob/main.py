@@ -21,7 +21,6 @@ from tpujob.commands import (
     fleet,
     get,
     logs,
-    migrate,
     new,
     profile,
     render,
@@ -58,7 +57,7 @@ OTHER_WORDS = {
 
 
 PANELS = {
-    "On this machine": ("new", "explain", "check", "run", "report", "migrate"),
+    "On this machine": ("new", "explain", "check", "run", "report"),
     "On a cluster": (
         "render", "submit", "get", "describe", "logs", "top", "exec", "profile", "stop", "resume", "retry",
     ),
@@ -98,7 +97,6 @@ app = typer.Typer(
 
 for verb in (
     new.new,
-    migrate.migrate,
     explain.explain,
     check.check,
     run.run,

@@ -1,12 +1,8 @@
 """Kubernetes API names: groups, versions, kinds, labels and annotations, ours and those of JobSet and Kueue."""
 
 GROUP = "tpujob.dev"
-VERSION = "v1alpha1"
-"""The stored version, which operator and CLI use: every release serves it, and early releases serve only it."""
+VERSION = "v1beta1"
 API_VERSION = GROUP + "/" + VERSION
-NEWEST_VERSION = "v1beta1"
-"""The version that users write. Both have the same schema, so the API server converts only the version's name."""
-NEWEST_API_VERSION = GROUP + "/" + NEWEST_VERSION
 KIND = "TpuTrainingJob"
 PLURAL = "tputrainingjobs"
 

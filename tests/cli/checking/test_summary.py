@@ -15,7 +15,7 @@ from tpujob.main import app
 from tpujob_contract import ExitCode
 from tpujob_resource.topology.tables import GENERATIONS
 
-HEAD = "apiVersion: tpujob.dev/v1alpha1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
+HEAD = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
 LLAMA = {"model": {"preset": "llama3-8b"}, "data": {"path": "gs://b/x", "tokenizer": "gs://b/t"}, "tokens": 20e9}
 
 

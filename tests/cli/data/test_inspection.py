@@ -79,7 +79,7 @@ def job_file(folder, **trainer):
         "accelerator": "cpu:2x1",
         "trainer": {"steps": 1, "batchSize": 4, "sequenceLength": 32, "model": {"preset": "tiny"}, **trainer},
     }
-    kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "job"}}
+    kind = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "job"}}
     file = folder / "job.yaml"
     file.write_text(json.dumps({**kind, "spec": spec}))
     return file

@@ -3,24 +3,17 @@
 import json
 import logging
 import socket
-import sys
-import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness.launched import connections
-from tests.launcher.peers.test_in_place import HOSTS, one, port
-from tests.launcher.peers.test_replaced_pods import One
 from tests.launcher.peers.test_server import address, has_member, member, replacing, server
 from tools.localcluster.waiting import wait_for
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.server import Server
 
-__all__ = ["one", "port", "replacing", "server"]
+__all__ = ["replacing", "server"]
 
-RELEASED = Path(__file__).parents[2] / "released" / "operator-0.1.tar.xz"
 OF_ANOTHER = (
     "the launcher of process 1 on host b is of another release (its messages have version 2, those of process 0 have "
     "version 1), so these do not understand each other: all pods of a job need one image"
@@ -152,19 +145,3 @@ def test_a_launcher_that_speaks_otherwise_ends_the_job_only_in_a_first_pod(
         heard(replacing, stranger)
     assert replacing.standing.refused is not None
     assert replacing.standing.refused["error"] == error
-
-
-def test_a_launcher_of_0_1_neither_hinders_the_others_nor_is_hindered(one: One, port: int, tmp_path: Path) -> None:
-    """It knows no others, and nobody takes it for lost: its program goes on, and so do theirs."""
-    with tarfile.open(RELEASED) as sources:
-        sources.extractall(tmp_path / "0.1", filter="data")
-    path = str(tmp_path / "0.1" / "contract" / "src")
-    run = "runpy.run_module('tpujob_contract.launch', None, '__main__')"
-    earlier = (sys.executable, "-c", f"import runpy, sys; sys.path.insert(0, {path!r}); {run}")
-    launched = [one(0, "pass", fails=0), one(1, "pass", fails=0, launcher=earlier), one(2, "pass", fails=0)]
-    for host in range(HOSTS):
-        wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
-    wait_for("the launchers of today to meet", lambda: connections(port) == 1)
-    (tmp_path / "go").write_text("")
-    assert [each.wait() for each in launched] == [0] * HOSTS
-    assert "tpujob launch: process 1 of 3" in launched[1].stderr

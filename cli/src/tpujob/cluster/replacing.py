@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob.cluster import watch
 from tpujob.cluster.client import ApiError, Cluster, Object
-from tpujob.cluster.submitting import as_asked_for, create, refused
+from tpujob.cluster.submitting import create, refused
 from tpujob.errors import CommandError
 
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
@@ -120,7 +120,7 @@ def _as_created(cluster: Cluster, manifest: Mapping[str, Any]) -> Object:
     for last in "0123456789":
         other = {**manifest, "metadata": {**manifest["metadata"], "name": name[:-1] + last}}
         try:
-            return cluster.create(f"{cluster.job_path()}?fieldValidation=Strict&dryRun=All", as_asked_for(other))
+            return cluster.create(f"{cluster.job_path()}?fieldValidation=Strict&dryRun=All", other)
         except ApiError as error:
             if error.status != CONFLICT:
                 raise refused(cluster, error) from error

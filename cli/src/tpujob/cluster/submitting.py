@@ -7,7 +7,7 @@ from typing import Any
 
 from tpujob.cluster.client import ApiError, Cluster, Object, not_installed
 from tpujob.errors import CommandError
-from tpujob_contract import ExitCode, kubernetes_names
+from tpujob_contract import ExitCode
 
 
 def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
@@ -38,7 +38,7 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> O
     """As `submit_job`, for a manifest whose namespace was checked."""
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
     try:
-        return cluster.create(cluster.job_path() + query, as_asked_for(manifest))
+        return cluster.create(cluster.job_path() + query, dict(manifest))
     except ApiError as error:
         if error.status == 409:
             name = manifest["metadata"]["name"]
@@ -48,11 +48,6 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> O
                 "name goes on from them)"
             ) from error
         raise refused(cluster, error) from error
-
-
-def as_asked_for(manifest: Mapping[str, Any]) -> Object:
-    """A job of any API version in the one that this client uses: the schema is the same, and all clusters serve it."""
-    return {**manifest, "apiVersion": kubernetes_names.API_VERSION}
 
 
 def refused(cluster: Cluster, error: ApiError) -> CommandError:

@@ -45,32 +45,18 @@ def custom_resource_definition() -> dict[str, Any]:
                 "categories": ["tpujob"],
             },
             "scope": "Namespaced",
-            "versions": _build_versions(),
+            "versions": [
+                {
+                    "name": kubernetes_names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": _build_columns(),
+                    "schema": {"openAPIV3Schema": _build_schema()},
+                }
+            ],
         },
     }
-
-
-def _build_versions() -> list[dict[str, Any]]:
-    """Both versions with one schema: without a webhook the API server converts only the version's name."""
-    same = {
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": _build_columns(),
-        "schema": {"openAPIV3Schema": _build_schema()},
-    }
-    old, new = kubernetes_names.VERSION, kubernetes_names.NEWEST_VERSION
-    return [
-        {"name": new, "served": True, "storage": False, **same},
-        {
-            "name": old,
-            "served": True,
-            # Earlier operators read no other version, so an upgrade can be rolled back.
-            "storage": True,
-            "deprecated": True,
-            "deprecationWarning": f"{kubernetes_names.API_VERSION} {kubernetes_names.KIND} is deprecated and goes on "
-            f"to work; write {kubernetes_names.NEWEST_API_VERSION}, as `tpujob migrate FILE` does",
-            **same,
-        },
-    ]
 
 
 def _build_schema() -> Schema:
@@ -81,10 +67,7 @@ def _build_schema() -> Schema:
         "required": ["spec"],
         "x-kubernetes-validations": change_rules.root_rules(),
         "properties": {
-            "apiVersion": {
-                "type": "string",
-                "description": f"{kubernetes_names.NEWEST_API_VERSION}, or {kubernetes_names.API_VERSION}",
-            },
+            "apiVersion": {"type": "string", "description": kubernetes_names.API_VERSION},
             "kind": {"type": "string", "description": kubernetes_names.KIND},
             "metadata": {"type": "object"},
             "spec": spec,
@@ -172,7 +155,7 @@ def _build_columns() -> list[dict[str, Any]]:
 
 
 def as_yaml() -> str:
-    """The definition as YAML; parts that both versions share are written once, with an alias for the second version."""
+    """The definition as YAML."""
     text: str = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=110, allow_unicode=True)
     return _HEADER + text
 

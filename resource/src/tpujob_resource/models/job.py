@@ -35,7 +35,7 @@ class TpuTrainingJob(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
-    api_version: Literal["tpujob.dev/v1beta1", "tpujob.dev/v1alpha1"]
+    api_version: Literal["tpujob.dev/v1beta1"]
     kind: Literal["TpuTrainingJob"]
     metadata: Metadata
     spec: Spec

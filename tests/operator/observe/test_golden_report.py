@@ -1,7 +1,4 @@
-"""Reports that an earlier release wrote (tests/operator/observe/earlier), and fields that its readers rely on.
-
-They were made by `Report` and `write_message` as they were before modules had rooms.
-"""
+"""The report and the last report of 0.1.0 (tests/operator/observe/golden), which every later version must read."""
 
 import json
 from datetime import UTC, datetime
@@ -12,7 +9,7 @@ from tpujob.local.reports import final_report as final_report_of_local_run
 from tpujob_contract.reports.report import Report
 from tpujob_operator.observe.report import Progress, final_report, progress_from_report, without_final_report
 
-EARLIER = Path(__file__).parent / "earlier"
+GOLDEN = Path(__file__).parent / "golden"
 TRAINING = Progress(
     phase="training",
     step=30,
@@ -29,11 +26,11 @@ TRAINING = Progress(
 
 
 def test_report_is_read_as_it_was_meant() -> None:
-    assert progress_from_report(json.loads((EARLIER / "report.json").read_text())) == TRAINING
+    assert progress_from_report(json.loads((GOLDEN / "report.json").read_text())) == TRAINING
 
 
 def test_final_report_is_read_as_it_was_meant() -> None:
-    message = (EARLIER / "termination_message.txt").read_text()
+    message = (GOLDEN / "termination_message.txt").read_text()
     found = final_report(message)
     assert found is not None
     assert (found.phase, found.step, found.committed_step) == ("stopping", 30, 25)
@@ -43,10 +40,10 @@ def test_final_report_is_read_as_it_was_meant() -> None:
 
 
 def test_command_line_reads_it_too() -> None:
-    found = final_report_of_local_run(EARLIER / "termination_message.txt")
+    found = final_report_of_local_run(GOLDEN / "termination_message.txt")
     assert (found["phase"], found["step"], found["checkpoint"]) == ("stopping", 30, "gs://bucket/llama")
 
 
 def test_no_field_has_gone() -> None:
-    before = json.loads((EARLIER / "report.json").read_text())
+    before = json.loads((GOLDEN / "report.json").read_text())
     assert before.keys() <= get_type_hints(Report).keys()
