@@ -48,6 +48,8 @@ CAUSES = {
     "SIGTERM": "SIGTERM",
 }
 """What every message has to say beside the name of the culprit."""
+SLEEPS = "in _sleep"
+"""In the stack of a process that has the fault `sleep`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +153,15 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
 
 
 def wait_for_straggler(attempt: processes.Run) -> str:
-    """What the report of process 0 says of it, as soon as it does; empty when it ends without having said anything."""
-    while attempt[0].poll() is None:
-        said = (attempt[0].report() or {}).get("straggler_message")
-        if said:
-            return str(said)
+    """What the report of process 0 says once it tells of the sleep; else what it said last, empty for nothing.
+
+    Before, it may tell of a process that was slower to compile.
+    """
+    said = ""
+    while attempt[0].poll() is None and SLEEPS not in said:
+        said = (attempt[0].report() or {}).get("straggler_message") or said
         time.sleep(POLL_SECONDS)
-    return ""
+    return said
 
 
 def last_report(checkpoints: Path) -> dict[str, Any]:
