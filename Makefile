@@ -41,7 +41,7 @@ lint: .venv/dev ## ruff, mypy, import arrows, yamllint, the limits of `make stru
 	$(BIN)/yamllint --strict .
 	$(BIN)/python -m tools.structure --check
 
-structure: .venv/dev ## imports between rooms, lines, cycles, long functions, fields without an example; KEEP=1 makes them the limits
+structure: .venv/dev ## imports between rooms, lines, cycles, long functions, fields without an example; KEEP=1 lowers the limits to them
 	@$(BIN)/python -m tools.structure $(if $(KEEP),--keep)
 
 docs: .venv/dev ## the documentation as a site, in .cache/site; a broken link is an error

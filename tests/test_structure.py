@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tools.structure import __main__ as program
 from tools.structure import fields, limits, rooms, sizes
-from tools.structure.measured import PACKAGES, Structure
+from tools.structure.measured import BESIDE, PACKAGES, Structure
 
 STRUCTURE = Structure(
     arrows=[rooms.Arrow("house.attic", "house.cellar")],
     cycles=[],
-    lines=dict.fromkeys((*PACKAGES, "tools", "tests"), 100),
+    lines=dict.fromkeys((*PACKAGES, *BESIDE), 100),
     fields_without_example=["trainer.model.window"],
     long_functions={"house.py:build": 61},
     long_files={},
@@ -115,18 +115,16 @@ def test_pages_show_fields_in_yaml_and_in_code() -> None:
     }
 
 
-def test_the_structure_keeps_its_own_limits() -> None:
-    reached = limits.reached(STRUCTURE)
-    assert list(limits.broken(reached, reached)) == []
+REACHED = limits.reached(STRUCTURE)
+TEXT = "".join(f"{name} = {figure}\n" for name, figure in REACHED.items())
 
 
 @pytest.mark.parametrize(
-    ("worse", "sentence"),
+    ("changes", "sentence"),
     [
-        (
-            {"arrows": [rooms.Arrow("house.cellar", "house.attic")]},
-            "new import between rooms: house.cellar -> house.attic",
-        ),
+        ({}, None),
+        ({"arrows": [], "fields_without_example": [], "long_functions": {}}, None),
+        ({"arrows": 2 * STRUCTURE.arrows}, "arrows: 2, the limit is 1"),
         ({"cycles": [["house.a", "house.b", "house.a"]]}, "cycles: 1, the limit is 0"),
         ({"fields_without_example": ["a", "b"]}, "fields without example: 2, the limit is 1"),
         ({"long_functions": {"a": 61, "b": 70}}, "long functions: 2, the limit is 1"),
@@ -134,22 +132,45 @@ def test_the_structure_keeps_its_own_limits() -> None:
         ({"lines": STRUCTURE.lines | {"trainer": 501}}, "source lines: 1500, the limit is 1000"),
         ({"lines": STRUCTURE.lines | {"tools": 501}}, "tools lines: 1000, the limit is 500"),
         ({"lines": STRUCTURE.lines | {"tests": 501}}, "tests lines: 1000, the limit is 500"),
+        ({"lines": STRUCTURE.lines | {"benchmarks": 501}}, "benchmarks lines: 1000, the limit is 500"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    ids=lambda value: next(iter(value), "nothing") if isinstance(value, dict) else "",
 )
-def test_what_is_worse_is_refused_by_name(
-    worse: dict, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_worse_is_refused_by_name(changes: dict, sentence: str | None) -> None:
+    now = limits.reached(replace(STRUCTURE, **changes))
+    assert list(limits.broken(now, limits.read(TEXT))) == ([sentence] if sentence else [])
+
+
+def test_figures_that_fell_are_kept_without_their_reasons() -> None:
+    text = "# Head.\narrows = 9  # a new room\ncycles = 0\n"
+    assert limits.lowered(text, {"arrows": 5, "cycles": 3}) == "# Head.\narrows = 5\ncycles = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("arrows = 5  # first", False),
+        ("arrows = 4", False),
+        ("arrows = 6", True),
+        ("arrows = 6  # first", True),
+        ("arrows = 6  # second", False),
+    ],
+)
+def test_a_figure_rises_with_a_new_reason_alone(text: str, is_refused: bool) -> None:
+    assert bool(list(limits.unexplained(text, "arrows = 5  # first"))) is is_refused
+
+
+def test_the_file_before_its_last_change_is_that_of_git(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
     file = tmp_path / "limits.toml"
-    file.write_text(limits.written(limits.reached(STRUCTURE)))
-    monkeypatch.setattr(limits, "FILE", file)
-    monkeypatch.setattr(program, "measure", lambda root: replace(STRUCTURE, **worse))
-    monkeypatch.setattr("sys.argv", ["structure", "--check"])
-    assert program.main() == 1
-    assert capsys.readouterr().out.splitlines()[0] == f"structure: {sentence}"
-
-
-def test_what_is_better_passes() -> None:
-    reached = limits.reached(STRUCTURE)
-    better = limits.reached(replace(STRUCTURE, arrows=[], fields_without_example=[], long_functions={}))
-    assert list(limits.broken(better, reached)) == []
+    git("init")
+    for text in ("one", "two"):
+        file.write_text(text)
+        git("add", ".")
+        git("commit", "-m", text)
+    assert limits.before(file) == "one"
+    file.write_text("three")
+    assert limits.before(file) == "two"

@@ -16,6 +16,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from tpujob_contract.corpus_tasks import CORPUS_TASKS
+
 Path_of_field = tuple[str, ...]
 
 CRD = Path("charts/tpujob-operator/crd/tputrainingjobs.yaml")
@@ -29,12 +31,10 @@ def fields_without_example(root: Path) -> list[str]:
     return [".".join(field) for field in fields if shown.isdisjoint(same_fields(field, fields))]
 
 
-SAME = {
+SAME: dict[Path_of_field, Path_of_field] = {
     ("trainer", "evaluation", "data"): ("trainer", "data"),
     ("trainer", "data", "mixture"): ("trainer", "data"),
-    ("trainer", "score"): ("trainer", "extract"),
-    ("trainer", "embed"): ("trainer", "extract"),
-    ("trainer", "generate"): ("trainer", "extract"),
+    **{("trainer", task): ("trainer", "extract") for task in CORPUS_TASKS if task != "extract"},
 }
 """Blocks that repeat the fields of another block, which pages show once."""
 

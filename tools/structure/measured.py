@@ -17,6 +17,8 @@ PACKAGES = {
     "cli": "tpujob",
 }
 """The folder of each distribution, and its package."""
+BESIDE = ("tests", "tools", "benchmarks")
+"""Folders that are measured beside the distributions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class Structure:
     arrows: list[rooms.Arrow]
     cycles: list[list[str]]
     lines: dict[str, int]
-    """By the folder of each distribution, and for `tools` and `tests`."""
+    """By the folder of each distribution, and for BESIDE."""
     fields_without_example: list[str]
     long_functions: dict[str, int]
     long_files: dict[str, int]
@@ -53,4 +55,4 @@ def measure(root: Path) -> Structure:
 
 def measured_folders(root: Path) -> dict[str, Path]:
     """The folders whose Python files are counted, by the printed name."""
-    return {folder: root / folder / "src" for folder in PACKAGES} | {name: root / name for name in ("tools", "tests")}
+    return {folder: root / folder / "src" for folder in PACKAGES} | {name: root / name for name in BESIDE}
