@@ -17,7 +17,6 @@ from tests.control_plane.monitored import RATE_INTERVAL, Scenario, played
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import NAMESPACE as OPERATOR_NAMESPACE
 from tests.harness.operator_process import OperatorProcess, grant_rights
-from tests.html_page import in_chromium
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 from tools.localcluster.prometheus import query
@@ -64,14 +63,6 @@ def main(minutes: float) -> None:
                 scenario.crash_and_go_on()
                 _wait_for_samples(scenario, 30 * minutes)
                 _draw(scenario, began)
-                picture = f"--screenshot={FOLDER.parent / 'operator-page.png'}"
-                in_chromium(
-                    f"http://{operator.metrics_address}/",
-                    directory,
-                    picture,
-                    "--hide-scrollbars",
-                    "--window-size=1100,560",
-                )
 
 
 def _wait_for_samples(scenario: Scenario, seconds: float) -> None:

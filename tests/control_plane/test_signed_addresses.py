@@ -42,7 +42,7 @@ def test_signature_is_in_no_status_event_metric_log_or_output(
     texts = {
         "status": json.dumps(status),
         "events": json.dumps(events),
-        "metrics": operator.page(),
+        "metrics": operator.metrics(),
         "the operator's log": operator.log(),
         **{f"{verb} before": text for verb, text in during.items()},
         "describe": newcomer.types("tpujob describe signed"),

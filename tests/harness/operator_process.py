@@ -197,9 +197,13 @@ class OperatorProcess:
         """Status and body of a GET on its health port; status 0 when it does not answer."""
         return _get(self._health_port, path)
 
-    def page(self) -> str:
-        """The page for people, as HTML; empty when it does not answer."""
-        return _get(self._metrics_port, "/")[1]
+    def metrics(self) -> str:
+        """What it serves to Prometheus.
+
+        Raises:
+            TimeoutError: it does not answer.
+        """
+        return answered(self._metrics_port, "/metrics", explain=self.log)
 
     def metric(self, name: str, label: str = "") -> float:
         """The sum of a metric over all its labels, or over those with one such as `method="GET"`.
@@ -207,8 +211,7 @@ class OperatorProcess:
         Raises:
             TimeoutError: it does not answer.
         """
-        page = answered(self._metrics_port, "/metrics", explain=self.log)
-        lines = [line for line in page.splitlines() if not line.startswith("#")]
+        lines = [line for line in self.metrics().splitlines() if not line.startswith("#")]
         named = [line for line in lines if line.partition(" ")[0].partition("{")[0] == name and label in line]
         values = [float(line.rpartition(" ")[2]) for line in named]
         return sum(values)

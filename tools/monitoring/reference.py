@@ -28,11 +28,6 @@ numbers and the loss curve of that process, loads nothing from elsewhere and run
 
 ![the page of process 0 of a run of two processes](../images/page.png)
 
-The operator has one at `/` of its metrics port: the jobs, their phases and restarts, and whether this operator leads.
-It is for clusters without Prometheus and Grafana, and for people without a kubeconfig who are given a port-forward.
-
-![the page of an operator with four jobs](../images/operator-page.png)
-
 The chart's dashboards (`metrics.dashboards`) show these metrics in Grafana; see [dashboards](../dashboards.md).
 """
 TRAINER = """

@@ -13,7 +13,6 @@ import functools
 import logging
 import os
 import signal
-import socket
 import sys
 
 import aiohttp
@@ -25,7 +24,6 @@ from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.job_watch import JobWatch
 from tpujob_operator.controller.json_logs import JsonFormatter, without_traceback
 from tpujob_operator.controller.leader_election import Leadership
-from tpujob_operator.controller.page import Overview
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
@@ -80,7 +78,7 @@ async def run(settings: Settings) -> None:
             await queue.run()
 
         REGISTRY.register(jobs)
-        async with serving(staleness, settings, lambda: overview_of(settings, jobs, leads=storage.may_write())):
+        async with serving(staleness, settings):
             parts = [watches.run(), reconcile(), resync.run(), reports.run()]
             if leadership is not None:
                 parts.append(leadership.run(elected))
@@ -94,12 +92,6 @@ async def run(settings: Settings) -> None:
             if leadership is not None:
                 await leadership.give_back()
             await asyncio.to_thread(watches.join)
-
-
-def overview_of(settings: Settings, jobs: JobGauges, *, leads: bool) -> Overview:
-    """The current content of the HTML page."""
-    identity = settings.identity or socket.gethostname()
-    return Overview(identity=identity, leads=leads, namespaces=settings.watch_namespaces, jobs=jobs.facts)
 
 
 def set_up_logging(level: str) -> None:

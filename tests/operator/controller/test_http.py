@@ -21,15 +21,13 @@ SERVE = """
 import asyncio, logging, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 from tpujob_operator.controller.http import serving
-from tpujob_operator.controller.page import Overview
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.settings import Settings
 logging.basicConfig(level="INFO")
 
 async def main():
     environ = {"OPERATOR_HEALTH_PORT": sys.argv[1], "OPERATOR_METRICS_PORT": sys.argv[2]}
-    overview = lambda: Overview(identity="operator-1", leads=True, namespaces=(), jobs={})
-    async with serving(WatchStaleness(), Settings.from_environ(environ), overview):
+    async with serving(WatchStaleness(), Settings.from_environ(environ)):
         print("listening", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
@@ -71,7 +69,7 @@ def test_healthy_clients_are_answered_beside_hundreds_of_slow_ones():
                 client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
                 with contextlib.suppress(OSError):
                     client.sendall(b"G")
-        for port, path in ((health, "/healthz"), (metrics, "/metrics"), (metrics, "/")):
+        for port, path in ((health, "/healthz"), (metrics, "/metrics")):
             waited = sorted(seconds_of(port, path) for _ in range(10))
             assert waited[5] < 1, (path, waited)
         server.stdin.close()

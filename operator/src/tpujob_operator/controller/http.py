@@ -1,4 +1,4 @@
-"""The operator's HTTP endpoints: /healthz and /readyz on one port, /metrics and an HTML page on another.
+"""The operator's HTTP endpoints: /healthz and /readyz on one port, /metrics on another.
 
 - /healthz fails if only a new process can help: the watches have not shown for minutes what lists show, or the loop of
   the operator does not run. It does not fail if the API server is unavailable: a restart would not bring it back.
@@ -18,7 +18,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
 from tpujob_contract.connections.ports import EVERY_ADDRESS
-from tpujob_operator.controller import page
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 from tpujob_operator.settings import Settings
 
@@ -60,27 +59,19 @@ def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: flo
     return f"{where}{'nothing listed yet' if age is None else f'the last complete list is {age:.0f} s old'}{why}"
 
 
-def metrics_pages(overview: Callable[[], page.Overview]) -> Mapping[str, Page]:
-    """/metrics in the Prometheus text format, and / as an HTML page of `overview`."""
-
-    def show() -> Response:
-        policy = (("Content-Security-Policy", page.SECURITY_POLICY),)
-        return Response(200, "text/html; charset=utf-8", page.render(overview()), policy)
-
-    return {"/metrics": lambda: Response(200, CONTENT_TYPE_LATEST, generate_latest()), "/": show}
+def _metrics() -> Response:
+    return Response(200, CONTENT_TYPE_LATEST, generate_latest())
 
 
 @asynccontextmanager
-async def serving(
-    staleness: WatchStaleness, settings: Settings, overview: Callable[[], page.Overview]
-) -> AsyncIterator[None]:
-    """Serves both on all addresses while the block runs; `overview` is called for each view of the page.
+async def serving(staleness: WatchStaleness, settings: Settings) -> AsyncIterator[None]:
+    """Serves both on all addresses while the block runs.
 
     Raises:
         OSError: a port is taken.
     """
     health = health_pages(staleness, resync_seconds=settings.resync_seconds, namespaces=settings.watch_namespaces)
-    async with listening(health, settings.health_port), listening(metrics_pages(overview), settings.metrics_port):
+    async with listening(health, settings.health_port), listening({"/metrics": _metrics}, settings.metrics_port):
         yield
 
 

@@ -68,11 +68,6 @@ class JobGauges(Collector):
         self._leads = leads
         self._jobs: dict[Key, JobFacts] = {}
 
-    @property
-    def facts(self) -> Mapping[Key, JobFacts]:
-        """The facts of every known job, also while another operator leads."""
-        return self._jobs
-
     def note(self, key: Key, facts: JobFacts) -> None:
         """Sets the facts of this job."""
         self._jobs[key] = facts
