@@ -66,7 +66,6 @@ JOB = "examples/quickstart.yaml"
         (["describe", "a", "--context", "none"], NEVER | LEARNING | {"tpujob_operator"}),
         (["logs", "a", "--context", "none"], NEVER | LEARNING | {"tpujob_operator"}),
         (["stop", "a", "--context", "none"], NEVER | LEARNING | {"tpujob_operator"}),
-        (["fleet", "--context", "none"], NEVER | LEARNING | {"tpujob_operator"}),
         (["top", "--context", "none"], LEARNING | {"tpujob_operator"}),
         (["profile", "a", "--context", "none"], NEVER | LEARNING | {"tpujob_operator"}),
         (["exec", "a", "--context", "none", "--", "date"], NEVER | LEARNING | {"tpujob_operator"}),

@@ -105,17 +105,6 @@ def test_a_reader_who_may_not_list_events_is_told_that_they_are_missing(shell: S
     assert f"warnings: not shown; your account may not list Events in {jobs.namespace}" in described
 
 
-def test_chips_of_a_job_are_in_the_fleet(shell: Shell, jobs: Jobs) -> None:
-    jobs.create("gemma", accelerator="v5e-8", checkpointDir=None)
-    jobs.api.patch(f"{jobs.path}/gemma", {"metadata": {"labels": {"team": "vision"}}})
-    jobs.wait("gemma", "a phase and hosts", lambda status: status.get("phase") and status.get("hosts"))
-    fleet = ("fleet", "--by", "owner", "--owner-label", "team")
-    [group] = json.loads(shell(*fleet, "-o", "json"))["groups"]
-    assert (group["name"], group["jobs"], sum(group["chips"].values())) == ("vision", 1, 8)
-    assert "Deleted jobs, time in queues" in shell(*fleet)
-    assert "--owner-label: metrics have the owner" in shell(*fleet, "--prometheus", "http://127.0.0.1:1", code=78)
-
-
 def test_a_running_job_is_stopped_changed_and_goes_on(shell: Shell, jobs: Jobs) -> None:
     """What the server refuses stops nothing, and what need not stop the job does not."""
     resources = {"requests": {"cpu": "1"}}

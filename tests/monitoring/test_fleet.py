@@ -1,9 +1,6 @@
-"""`tpujob fleet` on a recorded week: a real Prometheus has its samples, the numbers are those of a count by hand."""
+"""The chips dashboard on a recorded week: a real Prometheus has its samples, the numbers were counted by hand."""
 
-import json
-import os
-import subprocess
-import sys
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +12,8 @@ from tests.monitoring import week
 from tests.monitoring.test_rules import promtool
 from tools.localcluster import binaries
 from tools.localcluster.prometheus import query, start_prometheus_of_blocks
+from tools.monitoring import promql
 from tools.monitoring.dashboards import chips
-from tpujob.fleet import promql
 
 UNTIL = week.MONDAY.timestamp() + week.HOURS * 3600
 SPAN = f"{week.HOURS}h"
@@ -67,14 +64,8 @@ BY_HAND = {
     # Of two runs of one name, what the first one reported is gone.
     "research/again": ByHand(4, held=16, went={"training": 6, "unreported": 10}),
 }
-PRICES = "currency: EUR\nchipHour: {v5e: 1.2, v6e: 2.7, v4: 3.2}\nspotChipHour: {v5e: 0.5}\n"
-COSTS = {
-    "large": 166 * 256 * 1.2,
-    "small": 40 * 16 * 0.5,
-    "": 24 * 8 * 2.7 + 16 * 4 * 1.2,
-    "a": 5 * 8 * 3.2,
-    "b": 5 * 8 * 3.2,
-}
+USEFUL = ("training", "evaluation", "unreported")
+PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 
 
 @pytest.fixture(scope="module")
@@ -106,71 +97,61 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.stop()
 
 
-def fleet(url: str, *arguments: str) -> str:
-    """What the command prints of the recorded week, in 80 columns."""
-    command = [sys.executable, "-m", "tpujob", "fleet", "--until=2026-01-12", *arguments]
-    environ = {**os.environ, "TPUJOB_PROMETHEUS": url}
-    result = subprocess.run(command, env=environ, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+def panel(url: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """The answer to the first query of a panel, by the values of these labels; zeros are left out."""
+    [found] = [panel for panel in chips.DASHBOARD.panels if panel.title == title]
+    answer = query(url, found.queries[0].expression.replace(chips.SPAN, SPAN), at=UNTIL)
+    values = {tuple(each["metric"].get(label, "") for label in labels): float(each["value"][1]) for each in answer}
+    return {key: value for key, value in values.items() if value}
 
 
-def test_numbers_of_each_job_are_those_counted_by_hand(url: str) -> None:
-    found = {group["name"]: group for group in json.loads(fleet(url, "--by=job", "-ojson"))["groups"]}
-    assert found.keys() == BY_HAND.keys()
-    for name, job in BY_HAND.items():
-        group = found[name]
-        assert group["chip_hours"]["held"] == pytest.approx(job.held * job.chips, abs=job.tolerance), name
-        assert group["chip_hours"]["waiting"] == pytest.approx(job.waited * job.chips, abs=job.tolerance), name
-        expected = {went: hours * job.chips for went, hours in job.went.items()}
-        shown = {went: hours for went, hours in group["went"].items() if went in expected or hours > job.tolerance}
-        assert shown == pytest.approx(expected, abs=job.tolerance), name
-        assert group["restarts"] == job.restarts, name
+def key(name: str) -> tuple[str, ...]:
+    return tuple(name.split("/"))
 
 
-def test_chips_at_the_end_are_those_of_jobs_that_are_there(url: str) -> None:
-    found = {group["name"]: group["chips"] for group in json.loads(fleet(url, "-ojson"))["groups"]}
-    assert found == {
-        "research": {"used": 256, "idle": 0, "waiting": 0},
-        "vision": {"used": 0, "idle": 0, "waiting": 64},
+def test_jobs_that_lost_most_are_those_counted_by_hand(url: str) -> None:
+    lost = {
+        key(name): job.chips * sum(hours for went, hours in job.went.items() if went not in USEFUL)
+        for name, job in BY_HAND.items()
     }
+    found = panel(url, "Jobs that lost most", *promql.JOB.split(", "))
+    assert found == pytest.approx({name: hours for name, hours in lost.items() if hours}, abs=256 * 4 / 12)
+    assert sorted(found, key=lambda name: -found[name])[:2] == [key("research/llama"), key("vision/stuck")]
 
 
-def test_chip_hours_cost_what_they_cost_where_they_were_held(url: str, tmp_path: Path) -> None:
-    prices = tmp_path / "prices.yaml"
-    prices.write_text(PRICES)
-    found = json.loads(fleet(url, "--by=queue", f"--prices={prices}", "-ojson"))
-    costs = {group["name"]: group["cost"] for group in found["groups"] if group["chip_hours"]["held"]}
-    assert costs == pytest.approx(COSTS, rel=0.01, abs=3.2 * 8 / 6)
-    assert found["total"]["cost"] == pytest.approx(sum(COSTS.values()), rel=0.01)
+def test_losses_to_restarts_have_their_causes(url: str) -> None:
+    went = BY_HAND["research/llama"].went
+    expected = {("Crash",): 256 * went["crashes"], ("Disruption",): 256 * went["disruption"]}
+    assert panel(url, "Lost to restarts", "cause") == pytest.approx(expected, abs=256 / 6)
+    assert panel(url, "Restarts", "cause") == {("Crash",): 1, ("Disruption",): 1}
 
 
-def test_worst_jobs_and_why_are_on_one_screen(url: str) -> None:
-    lines = fleet(url, "--by=owner").splitlines()
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= 80
-    heading = lines.index("Jobs that lost most chip-hours")
-    names = [line.split()[0] for line in lines[heading + 1 :] if not line.startswith("    ")]
-    assert names == ["research/llama", "vision/stuck", "research/small"]
-    assert lines[heading + 2].startswith("    crashes 1,024, disruption 1,024, waiting for data 512, starting 384;")
+def test_chip_hours_went_where_they_were_counted_by_hand(url: str) -> None:
+    expected: dict[tuple[str, ...], float] = {("lost",): 256 * 6}
+    for job in BY_HAND.values():
+        for word, hours in job.went.items():
+            went = "training" if word == "stalled" else word  # the process counts a step that hangs as training
+            if went not in ("crashes", "disruption", "unreported"):
+                expected[went,] = expected.get((went,), 0) + hours * job.chips
+    assert panel(url, "What they went to", "went") == pytest.approx(expected, abs=256 * 4 / 12)
 
 
-def test_time_without_an_operator_is_said_to_be_missing(url: str) -> None:
-    assert "missing" not in fleet(url)
-    assert "for 216 of these 336 hours" in fleet(url, "--since=2w")
-
-
-def test_dashboard_has_the_numbers_of_the_command(url: str) -> None:
-    shown = {group["name"]: group for group in json.loads(fleet(url, "--by=job", "-ojson"))["groups"]}
-    lost = {name: group["chip_hours"]["lost"] for name, group in shown.items() if group["chip_hours"]["lost"]}
-    panels = {panel.title: panel.queries[0].expression.replace(chips.SPAN, SPAN) for panel in chips.DASHBOARD.panels}
-    answer = by_job(query(url, panels["Jobs that lost most"], at=UNTIL))
-    assert {name: value for name, value in answer.items() if value} == pytest.approx(lost, rel=0.001, abs=0.01)
-    by_cause = {
-        each["metric"]["cause"]: float(each["value"][1]) for each in query(url, panels["Lost to restarts"], at=UNTIL)
+def test_chip_hours_that_were_held_add_up(url: str) -> None:
+    found = panel(url, "By namespace, queue and owner", "job_namespace", "queue", "owner")
+    held = {
+        name: sum(job.held * job.chips for each, job in BY_HAND.items() if each.startswith(name))
+        for name in ("research", "vision")
     }
-    went = shown["research/llama"]["went"]
-    assert by_cause == pytest.approx({"Crash": went["crashes"], "Disruption": went["disruption"]}, rel=0.001)
+    for namespace, hours in held.items():
+        assert sum(value for of, value in found.items() if of[0] == namespace) == pytest.approx(hours, rel=0.01)
+
+
+def test_queries_of_the_page_are_answered(url: str) -> None:
+    queries = re.findall(r"```promql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    worst, why, restarts = (query(url, each, at=UNTIL) for each in queries)
+    assert by_job(worst)["research/llama"] == pytest.approx(256 * 5, rel=0.02)
+    assert {each["metric"]["phase"] for each in why} == {"Queued", "Starting", "Running", "Restarting"}
+    assert {each["metric"]["cause"]: float(each["value"][1]) for each in restarts} == {"Crash": 1, "Disruption": 1}
 
 
 @pytest.mark.parametrize("title", [panel.title for panel in chips.DASHBOARD.panels])
@@ -181,7 +162,7 @@ def test_dashboard_is_answered(url: str, title: str) -> None:
         assert query(url, each.expression.replace(chips.SPAN, SPAN), at=UNTIL), each.expression
 
 
-def test_recorded_series_add_up_to_the_numbers_of_the_command(url: str) -> None:
+def test_recorded_series_add_up_to_the_numbers_of_the_dashboard(url: str) -> None:
     hours = f"sum_over_time(tpujob:job_phase_chips:max[{SPAN}]) * {promql.RECORDED_SECONDS} / 3600"
     recorded = {label_set(each): float(each["value"][1]) for each in query(url, hours, at=UNTIL)}
     asked = {label_set(each): float(each["value"][1]) for each in query(url, promql.hours_by_phase(SPAN), at=UNTIL)}

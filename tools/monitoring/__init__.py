@@ -5,6 +5,7 @@
 - `grafana`: Dashboards as typed values, and their JSON.
 - `dashboards`: The chart's dashboards: one job, one extraction, all jobs, chips, the cluster.
 - `pictures`: The dashboards as SVG.
+- `promql`: Queries about chips.
 - `fleet_rules`: The recording rules of chips.
 - `runbooks`: The steps of the runbooks, for the descriptions of alerts.
 """

@@ -1,15 +1,15 @@
-"""`python -m tools.monitoring.fleet_rules` writes the recording rules of chips, which `tpujob fleet` queries."""
+"""`python -m tools.monitoring.fleet_rules` writes the recording rules of chips."""
 
 import sys
 import textwrap
 from pathlib import Path
 
-from tpujob.fleet import promql
+from tools.monitoring import promql
 
 FILE = Path("charts/tpujob-operator/rules/fleet.yaml")
 WIDTH = 110
 HEAD = f"""\
-# Recording rules of chips. `make generate` writes them from cli/src/tpujob/fleet/promql.py.
+# Recording rules of chips. `make generate` writes them from tools/monitoring/promql.py.
 #
 # The sum over time of chips, times {promql.RECORDED_SECONDS} s and divided by 3600 s, is in chip-hours.
 groups:

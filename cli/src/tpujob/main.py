@@ -18,7 +18,6 @@ from tpujob.commands import (
     execute,
     explain,
     extract,
-    fleet,
     get,
     logs,
     new,
@@ -62,7 +61,7 @@ PANELS = {
         "render", "submit", "get", "describe", "logs", "top", "exec", "profile", "stop", "resume", "retry",
     ),
     "Data, weights, activations": ("data", "checkpoint", "extract"),
-    "For administrators": ("fleet", "doctor", "bundle"),
+    "For administrators": ("doctor", "bundle"),
 }  # fmt: skip
 """The headings of `tpujob --help`; each command is below one of them."""
 
@@ -111,7 +110,6 @@ for verb in (
     stop.stop,
     stop.resume,
     stop.retry,
-    fleet.fleet,
     doctor.doctor,
     bundle.bundle,
 ):

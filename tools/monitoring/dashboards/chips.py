@@ -1,7 +1,7 @@
-"""The use of chips: the numbers of `tpujob fleet`, from the same expressions."""
+"""The use of chips, from the expressions of the recording rules."""
 
+from tools.monitoring import promql
 from tools.monitoring.grafana import Dashboard, Panel, Query, Row
-from tpujob.fleet import promql
 from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 
 SPAN = "$__range"
@@ -22,7 +22,7 @@ def _held_by(label: str) -> Panel:
 DASHBOARD = Dashboard(
     "tpujob-chips",
     "tpujob / where the chips went",
-    "Chips, chip-hours of the chosen time and what they went to: the numbers of `tpujob fleet`.",
+    "Chips, chip-hours of the chosen time, and what they went to.",
     [
         Row(
             "Chips",

@@ -1,4 +1,4 @@
-"""Prometheus queries about chips, shared by the command line, the chart's dashboard and its recording rules.
+"""Prometheus queries about chips, shared by the chart's dashboard and its recording rules.
 
 - Time is sampled in steps of five minutes, so that a week of hundreds of jobs takes Prometheus seconds. A shorter state
   counts only if a sample falls into it.
@@ -87,11 +87,6 @@ def lost_to_restarts(span: str) -> str:
     lost = _sum(f"sum by ({JOB}) ({hours_by_use(span, ('lost',))})", between)
     counted = f"({restarts(span)} > 0)"
     return f"{counted} / on ({JOB}) group_left () sum by ({JOB}) ({counted}) * on ({JOB}) group_left () ({lost})"
-
-
-def seen_seconds(span: str) -> str:
-    """Seconds of the span in which an operator was scraped: what was held in the rest is unknown."""
-    return f"count_over_time((count(tpujob_operator_leader))[{span}:{STEP}]) * {STEP_SECONDS}"
 
 
 def recorded() -> dict[str, str]:
