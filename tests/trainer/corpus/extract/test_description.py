@@ -36,15 +36,6 @@ def test_other_image_is_accepted_where_asked(objects):
         require_same(objects, {**other, "corpus": "xyz"}, accept_other_image=True, field=FIELD)
 
 
-def test_directory_of_an_earlier_release_goes_on(tmp_path):
-    """It has a hash of all of the trainer's code, and no version of the values."""
-    objects = open_bucket(tmp_path)
-    require_same(objects, {**BEGUN, "image": {"jax": "0.12.0", "the trainer's own code": "aaa"}}, field=FIELD)
-    require_same(objects, BEGUN, field=FIELD)
-    with pytest.raises(ConfigurationError, match=r"^image, jax"):
-        require_same(objects, {**BEGUN, "image": {"jax": "0.13.0", "values": 1}}, field=FIELD)
-
-
 def test_other_weights_are_refused_wherever_they_lie(objects):
     require_same_weights(objects, "aaa", "gs://bucket/model")
     require_same_weights(objects, "aaa", "gs://elsewhere/model")

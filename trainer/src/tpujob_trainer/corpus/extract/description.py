@@ -22,7 +22,7 @@ VALUES_VERSION = 2
 gives other values for the same row; other changes of the trainer do not affect a directory."""
 IMAGE = "image"
 VALUES = "values"
-"""Key of `VALUES_VERSION` within `IMAGE`; a directory without it has version 1."""
+"""Key of `VALUES_VERSION` within `IMAGE`."""
 PACKAGES = ("jax", "jaxlib", "libtpu")
 """Packages whose versions determine the last digits of every value."""
 FROM = "spec.trainer.model.from"
@@ -30,9 +30,6 @@ TASK = "spec.trainer.task"
 
 DIRECTORY = "spec.checkpointDir"
 REMEDY = "put it back, or write into another directory"
-
-EXTRACT = "extract"
-"""The task of a directory that names none."""
 
 type Description = Mapping[str, Any]
 
@@ -77,7 +74,8 @@ def require_same(objects: Bucket, described: Description, *, field: str, accept_
     if found is None or found.data == text:
         return
     ignored = {FROM, IMAGE} if accept_other_image else {FROM}
-    begun, now = (_compared(parse(content, objects.url), ignored) for content in (found.data, text))
+    both = (parse(content, objects.url) for content in (found.data, text))
+    begun, now = ({key: each[key] for key in each if key not in ignored} for each in both)
     if begun != now:
         raise ConfigurationError(difference(begun, now, field=field))
 
@@ -119,12 +117,3 @@ def difference(begun: Description, now: Description, *, field: str) -> str:
         f"{name}: {after!r} in this worker, {before!r} in the files that are there; {remedy}, "
         "or write into another spec.checkpointDir"
     )
-
-
-def _compared(described: Description, ignored: set[str]) -> dict[str, Any]:
-    """The part that must be equal; a directory of an earlier release names all of the code, and no task."""
-    kept = {TASK: EXTRACT} | {key: value for key, value in described.items() if key not in ignored}
-    if IMAGE in kept:
-        known = {key: value for key, value in kept[IMAGE].items() if key in (*PACKAGES, VALUES)}
-        kept[IMAGE] = {VALUES: 1, **known}
-    return kept

@@ -65,7 +65,7 @@ def card(described: Mapping[str, Any], results: Sequence[UnitResult], found: Map
         for name, of in found["columns"].items()
     )
     facts = "\n".join(f"- {key}: `{json.dumps(value)}`" for key, value in described.items())
-    block = f"spec.trainer.{described.get(description.TASK, description.EXTRACT)}"
+    block = f"spec.trainer.{described.get(description.TASK)}"
     dtype = described.get(f"{block}.dtype")
     note = {
         "bfloat16": "Values are the 16 bits of a bfloat16 each, as uint16: `array.view(ml_dtypes.bfloat16)`.\n\n",

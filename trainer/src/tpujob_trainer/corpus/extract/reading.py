@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpujob_trainer.corpus.extract.description import EXTRACT, TASK
+from tpujob_trainer.corpus.extract.description import TASK
 from tpujob_trainer.corpus.extract.inspection import Inspection
 from tpujob_trainer.corpus.extract.shards import scales_of
 from tpujob_trainer.corpus.workers.results import OutputFile
@@ -83,7 +83,7 @@ def read_activations(
     if not 0 <= index < count:
         raise ConfigurationError(f"part: {part} is no (index, count) with 0 <= index < count")
     files = [file for result in results for file in result.files][index::count]
-    block = f"spec.trainer.{described.get(TASK, EXTRACT)}"
+    block = f"spec.trainer.{described.get(TASK)}"
     has_tokens = described.get(f"{block}.positions", "all") == "all"
     return _rows(directory, files, columns, has_tokens=has_tokens)
 
