@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batched import BatchedWork
 from tpujob_trainer.corpus.extract.batches import Batch, batch_rows, bucket_lengths, plan_alone
@@ -40,7 +41,6 @@ from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import sites_of
 from tpujob_trainer.corpus.extract.program import Program
 from tpujob_trainer.corpus.extract.rows import Rows, Tokens
-from tpujob_trainer.corpus.extract.sequences import one_to_a_sequence
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex

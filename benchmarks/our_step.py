@@ -30,7 +30,7 @@ def main(
         "batchSize": rows * slices * math.prod(sizes),
         "sequenceLength": length,
     }
-    lowered = lower_step(parse_config(block), generation=generation, shape=sizes, slices=slices)
+    *_, lowered = lower_step(parse_config(block), generation=generation, shape=sizes, slices=slices)
     began, began_cpu = time.monotonic(), time.process_time()
     program = lowered.compile()
     took = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - began_cpu}

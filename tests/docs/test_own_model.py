@@ -12,11 +12,11 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.harness import attempt_reports
 from tests.trainer.train.test_step import make_batch
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.custom_model import CustomModel, custom_shape
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.telemetry import attempts
 from tpujob_trainer.train.token_loss import TokenLoss
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
@@ -80,7 +80,7 @@ def test_examples_train_and_go_on_from_their_checkpoint(tmp_path: Path) -> None:
             [sys.executable, "-m", "tpujob_trainer"], env=environment, cwd=tmp_path, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        report = attempts.latest(str(tmp_path / "checkpoints"))
+        report = attempt_reports.latest(str(tmp_path / "checkpoints"))
         assert report is not None
         assert (report["restored_from"], report["step"], report["committed_step"]) == (restored, steps, steps)
     assert report is not None

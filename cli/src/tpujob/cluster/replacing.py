@@ -11,14 +11,13 @@ from tpujob.cluster import watch
 from tpujob.cluster.client import ApiError, Cluster, Object
 from tpujob.cluster.submitting import create, refused
 from tpujob.errors import CommandError
+from tpujob_resource.models.status import EDITABLE_PHASES, Phase
 
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 TRIES = 5
 """Of a replacement that conflicts with another write: the operator writes a status every few seconds."""
 SHOWN_CHARACTERS = 60
 """The longest value that is shown in full."""
-STOPPED = ("Suspended", "Failed", "Invalid")
-"""Phases in which every field may change."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Replacement:
             return
         found = list(changes(self.before["spec"], self.spec))
         if not found:
-            has_failed = (self.before.get("status") or {}).get("phase") == "Failed"
+            has_failed = (self.before.get("status") or {}).get("phase") == Phase.FAILED
             hint = f"; `tpujob retry {self.job['metadata']['name']}` starts it anew" if has_failed else ""
             yield f"{name}: nothing differs, and nothing was done{hint}"
             return
@@ -128,7 +127,7 @@ def _as_created(cluster: Cluster, manifest: Mapping[str, Any]) -> Object:
 
 
 def _require_not_succeeded(job: Mapping[str, Any]) -> None:
-    if (job.get("status") or {}).get("phase") == "Succeeded":
+    if (job.get("status") or {}).get("phase") == Phase.SUCCEEDED:
         raise CommandError(
             f"--replace: {job['metadata']['name']} has succeeded, and stays as it was; submit it under another "
             "metadata.name (checkpoint.adopt lets it go on from these checkpoints), or delete it first"
@@ -181,7 +180,7 @@ def _stop(cluster: Cluster, name: str, say: Callable[[str], None]) -> None:
 
     def is_stopped(status: Mapping[str, Any]) -> bool:
         is_seen = (status.get("observedGeneration") or 0) >= generation
-        return is_seen and (status.get("phase") in STOPPED or watch.has_ended(status))
+        return is_seen and (status.get("phase") in EDITABLE_PHASES or watch.has_ended(status))
 
     try:
         for line in watch.follow(lambda: cluster.job(name), until=is_stopped):

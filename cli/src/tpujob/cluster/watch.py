@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tpujob.cluster.client import Object, UnreachableError
+from tpujob_resource.models.status import TERMINAL, Phase
 
 INTERVAL_SECONDS = 2.0
 PROGRESS_SECONDS = 30.0
 """Steps are printed this often while nothing else changes."""
 OUTAGE_SECONDS = 600.0
 """An upgrade of a control plane takes minutes, in which the job continues."""
-ENDED = ("Succeeded", "Failed")
-
 SEEN_INTERVAL_SECONDS = 0.25
 
 
@@ -54,7 +53,7 @@ def follow(
         if line != told:
             yield line
             told = line
-        elif status.get("phase") == "Running" and clock() >= next_progress and (progress := _progress(status)):
+        elif status.get("phase") == Phase.RUNNING and clock() >= next_progress and (progress := _progress(status)):
             yield progress
             next_progress = clock() + PROGRESS_SECONDS
         if until(status):
@@ -87,7 +86,7 @@ def is_seen_within(
 
 def has_ended(status: Mapping[str, Any]) -> bool:
     """Whether the job is over, or cannot start until it is edited."""
-    return status.get("phase") in (*ENDED, "Invalid")
+    return status.get("phase") in (*TERMINAL, Phase.INVALID)
 
 
 def has_ended_since(generation: int) -> Callable[[Mapping[str, Any]], bool]:
@@ -99,7 +98,7 @@ def headline(status: Mapping[str, Any]) -> str:
     """Phase and message."""
     phase = status.get("phase") or "Submitted"
     # The message of a running job contains its step, which is progress and not a change.
-    message = "" if phase == "Running" else status.get("message") or ""
+    message = "" if phase == Phase.RUNNING else status.get("message") or ""
     return f"{phase}: {message}" if message else str(phase)
 
 

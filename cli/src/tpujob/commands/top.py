@@ -12,7 +12,6 @@ from tpujob.commands.options import Context, Namespace, Output, problems_on_stde
 from tpujob.output import OutputFormat, write
 
 INTERVAL_SECONDS = 2.0
-IDLE = ("Succeeded", "Failed", "Suspended", "Invalid")
 
 
 def top(
@@ -28,13 +27,16 @@ def top(
     """
     from tpujob.cluster import table
     from tpujob.cluster.client import Cluster, Object
+    from tpujob_resource.models.status import Traits, phases_with
+
+    idle = phases_with(Traits.TERMINAL | Traits.EDITABLE)
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
 
         def under_way() -> list[Object]:
             jobs = cluster.jobs(all_namespaces=all_namespaces)
-            return [job for job in jobs if (job.get("status") or {}).get("phase") not in IDLE]
+            return [job for job in jobs if (job.get("status") or {}).get("phase") not in idle]
 
         def lines() -> list[str]:
             return table.render([table.COLUMNS, *table.rows(under_way(), datetime.now(UTC))])

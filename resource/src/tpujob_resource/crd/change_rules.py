@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_resource.crd.cel import Rule, rule, text, texts
 from tpujob_resource.models.changes import Change, changes
-from tpujob_resource.models.shared_units import UNIT_TASKS
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import EDITABLE_PHASES
 
@@ -27,7 +27,7 @@ def _is_elastic() -> str:
     return (
         "oldSelf.status.phase != 'Succeeded' && has(self.spec.workers) && has(oldSelf.spec.workers) "
         "&& !has(self.spec.queue) && has(self.spec.trainer) && has(self.spec.trainer.task) "
-        f"&& self.spec.trainer.task in {texts(list(UNIT_TASKS))}"
+        f"&& self.spec.trainer.task in {texts(list(CORPUS_TASKS))}"
     )
 
 

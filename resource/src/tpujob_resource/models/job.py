@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -24,8 +24,6 @@ class Metadata(BaseModel):
     """None: the job is not in a cluster."""
     generation: int | None = None
     resource_version: str | None = None
-    creation_timestamp: Any = None
-    deletion_timestamp: Any = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 

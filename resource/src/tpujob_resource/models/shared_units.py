@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_resource.models.spec import Spec
-
-UNIT_TASKS = ("extract", "score", "embed", "generate")
-"""Tasks of the trainer in which workers share units (`trainer.task`)."""
 
 
 def shares_units(spec: Spec) -> bool:
@@ -13,7 +11,7 @@ def shares_units(spec: Spec) -> bool:
 
     Each of them knows when all units are done.
     """
-    return spec.workers is not None and spec.trainer is not None and spec.trainer.get("task") in UNIT_TASKS
+    return spec.workers is not None and spec.trainer is not None and spec.trainer.get("task") in CORPUS_TASKS
 
 
 def is_elastic(spec: Spec) -> bool:

@@ -110,9 +110,6 @@ class LocalObject(Part):
     """Its name."""
 
 
-Commit = Annotated[str, StringConstraints(max_length=72, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?(\+changes)?$")]
-
-
 class Code(Part):
     """Code of the job's own, read-only in every pod and on PYTHONPATH: an archive, or a commit of a git repository."""
 

@@ -52,9 +52,6 @@ class Volume(Part):
     """Space of the pod's own."""
 
 
-KINDS = ("persistent_volume_claim", "gcs", "secret", "config_map", "empty_dir")
-SHARED = ("persistent_volume_claim", "gcs")
-"""Kinds of volumes for checkpoints: they outlive a pod, and all hosts can share them."""
 OWN_MOUNTS = ("/tmp", "/home/tpujob", "/dev/shm", "/tpujob", "/tpujob-code")  # noqa: S108 — of the pods
 """Paths that the operator mounts."""
 OWN_NAMES = ("tmp", "home", "shared-memory", "launcher", "code")

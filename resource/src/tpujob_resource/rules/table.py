@@ -11,11 +11,12 @@ import dataclasses
 from collections.abc import Mapping
 
 from tpujob_contract import kubernetes_names
+from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_contract.environment import RESERVED_PREFIXES
 from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET
 from tpujob_contract.values.field_rules import (
+    LASTING,
     TASK,
-    Condition,
     Rule,
     absent,
     at_least,
@@ -32,9 +33,8 @@ from tpujob_contract.values.field_rules import (
     several,
     there,
 )
-from tpujob_resource.models.shared_units import UNIT_TASKS
 from tpujob_resource.models.spec import Spec
-from tpujob_resource.models.volumes import OWN_MOUNTS, OWN_NAMES
+from tpujob_resource.models.volumes import OWN_MOUNTS, OWN_NAMES, Volume
 from tpujob_resource.rules.code import CODE, PACKAGES
 from tpujob_resource.topology import parse
 from tpujob_resource.topology.names import (
@@ -80,12 +80,10 @@ OWNED_SELECTORS = {
 }
 """The field that selects by a node label and sets everything else that it needs, by label."""
 
-type Conditions = tuple[Condition, ...]
-
 _ON_TPUS = differs("accelerator", "^cpu:")
-_UNIT_TASK = one_of("trainer.task", UNIT_TASKS)
+_UNIT_TASK = one_of("trainer.task", CORPUS_TASKS)
 _DIRECTORY = "gs://BUCKET/PATH, or "
-_MOUNT = "a persistentVolumeClaim or gcs volume"
+_MOUNT = f"a {' or '.join(LASTING)} volume"
 
 
 def _excludes(field: str, other: str, message: str) -> Rule:
@@ -407,7 +405,7 @@ _VALUE_FROM = (
     rule("", _SOURCE, absent("secretKeyRef", "configMapKeyRef")),
 )
 
-_KINDS = ("persistentVolumeClaim", "gcs", "secret", "configMap", "emptyDir")
+_KINDS = tuple(str(field.alias) for field in Volume.model_fields.values() if field.default is None)
 _ONE_KIND = f"give one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}"
 _VOLUME = (
     rule("", _ONE_KIND, several(*_KINDS)),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.corpus.extract.make_reference import FOLDER as ACTIVATIONS
+from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
 from tpujob_trainer.corpus.extract.batches import Batch as Packed
 from tpujob_trainer.corpus.extract.completions import FINISHED, LENGTH, TEXT, TOKENS, completions_program, readable
@@ -16,7 +17,7 @@ from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Site, sites_of
 from tpujob_trainer.corpus.extract.rows import Rows
 from tpujob_trainer.corpus.extract.scores import LOSS, PERPLEXITY, SCORED, TOKEN_LOSSES, scores_program
-from tpujob_trainer.corpus.extract.sequences import filled, one_to_a_sequence
+from tpujob_trainer.corpus.extract.sequences import filled
 from tpujob_trainer.corpus.extract.unit_values import UnitValues
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpujob_trainer.corpus.extract.sequences import one_to_a_sequence
+from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tpujob_trainer.corpus.extract.values import keep
 from tpujob_trainer.corpus.workers.statistics import add_statistics
 

@@ -47,7 +47,8 @@ from tpujob_trainer.train.compile.program import lower_step, prepare_environment
 from tpujob_trainer.config.schema import parse_config
 prepare_environment()
 shape = tuple(map(int, sys.argv[2].split("x")))
-text = lower_step(parse_config(json.loads(sys.argv[3])), generation=sys.argv[1], shape=shape).compile().as_text()
+*_, step = lower_step(parse_config(json.loads(sys.argv[3])), generation=sys.argv[1], shape=shape)
+text = step.compile().as_text()
 types = dict(re.findall(r"%?([^ %]+) = ([a-z0-9]+)[[]", text))
 for left, right in re.findall(r" (?:convolution|dot)[(]%?([^ ,]+), %?([^ ,)]+)[)]", text):
     print(types.get(left), types.get(right), sep="/")

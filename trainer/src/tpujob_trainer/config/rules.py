@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
+from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_contract.values.field_rules import (
     TASK,
     Rule,
@@ -29,8 +30,6 @@ from tpujob_trainer.parsing.references import NOT_ONE, PATTERN
 
 EVALUATION_LOSS = "evaluation_loss"
 """The metric that every evaluation has, by its name in checkpoints."""
-CORPUS_TASKS = ("extract", "score", "embed", "generate")
-"""Tasks of independent workers, each with a block of the same name."""
 TASKS = (TASK, "probe", *CORPUS_TASKS)
 _TRAINS = of_tasks(TASK)
 _READS_ONCE = of_tasks(*CORPUS_TASKS)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+from tpujob_contract.corpus_tasks import CorpusTask
 from tpujob_contract.values.field_rules import broken_rules
 from tpujob_trainer.config.rules import EVALUATION_LOSS, RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
@@ -301,7 +302,7 @@ class PreflightConfig:
 class TrainerConfig:
     """The task for a model and text. For pretraining, either tokens or steps gives the length of the run."""
 
-    task: Literal["pretrain", "extract", "score", "embed", "generate", "probe"] = "pretrain"
+    task: Literal["pretrain", CorpusTask, "probe"] = "pretrain"
     """pretrain; or what independent workers write of each row of the corpus into the checkpoint directory: extract
     (activations of layers), score (loss and perplexity), embed (one vector), generate (a continuation); or probe, which
     only tries that directory, as tpujob doctor --probe does."""

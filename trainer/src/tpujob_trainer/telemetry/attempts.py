@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_contract.reports import report as wire
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
@@ -47,16 +46,3 @@ class Attempt:
             logger.warning("Cannot write the stacks: %s", error)
         else:
             logger.info("The stacks of all threads are in %s/%s", self._bucket.url, name)
-
-
-def latest(directory: str) -> dict[str, Any] | None:
-    """The report of the newest attempt; None: there is none, or it is damaged."""
-    bucket = open_bucket(directory)
-    names = wire.newest_first(bucket.names(f"{wire.ATTEMPTS}/"))
-    if not names:
-        return None
-    try:
-        return json_object(bucket.read(names[0]))
-    except ValueError as error:
-        logger.warning("%s/%s is damaged, and left out: %s", directory, names[0], error)
-        return None

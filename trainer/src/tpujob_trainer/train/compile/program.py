@@ -139,9 +139,8 @@ def compile_step(
     Raises:
         ConfigurationError: the configuration does not fit the number of devices.
     """
-    run, model = _described(config, generation, shape, slices, vocabulary)
+    run, model, lowered = lower_step(config, generation=generation, shape=shape, slices=slices, vocabulary=vocabulary)
     devices = model.mesh.devices.size
-    lowered = _lower(model, run)
     began = time.monotonic()
     memory, text = _compiled(lowered)
     found = exchanges(text, devices // slices) if text is not None else []
@@ -174,15 +173,8 @@ def compile_step(
 
 def lower_step(
     config: TrainerConfig, *, generation: str, shape: tuple[int, ...], slices: int = 1, vocabulary: int = 2
-) -> Any:
-    """The step for a topology, traced but not compiled; the arguments are those of `compile_step`."""
-    run, model = _described(config, generation, shape, slices, vocabulary)
-    return _lower(model, run)
-
-
-def _described(
-    config: TrainerConfig, generation: str, shape: tuple[int, ...], slices: int, vocabulary: int
-) -> tuple[ResolvedConfig, Model]:
+) -> tuple[ResolvedConfig, Model, Any]:
+    """The resolved configuration, the model and the traced step; the arguments are those of `compile_step`."""
     devices = topology_devices(generation, shape, slices)
     run = resolve(
         config,
@@ -192,19 +184,17 @@ def _described(
         slices=slices,
         chip=CHIPS[generation],
     )
-    return run, make_model(run.model, build_mesh(slices=slices, devices=devices, shape=run.mesh), run.lora)
+    model = make_model(run.model, build_mesh(slices=slices, devices=devices, shape=run.mesh), run.lora)
+    schedule = make_schedule(run.optimizer, steps=run.steps)
+    optimizer = make_optimizer(run.optimizer, schedule, has_adapters=run.lora is not None)
+    step: Any = make_run_step(run, model, optimizer, schedule)
+    state = abstract_state(model, optimizer)
+    return run, model, step.lower(state, abstract_batch(model, run.batch_size, run.sequence_length))
 
 
 def as_json(compiled: Compiled) -> dict[str, Any]:
     """The fields as plain values, by name."""
     return dataclasses.asdict(compiled)
-
-
-def _lower(model: Model, run: ResolvedConfig) -> Any:
-    schedule = make_schedule(run.optimizer, steps=run.steps)
-    optimizer = make_optimizer(run.optimizer, schedule, has_adapters=run.lora is not None)
-    step: Any = make_run_step(run, model, optimizer, schedule)
-    return step.lower(abstract_state(model, optimizer), abstract_batch(model, run.batch_size, run.sequence_length))
 
 
 def _compiled(lowered: Any) -> tuple[dict[str, int | None], str | None]:
