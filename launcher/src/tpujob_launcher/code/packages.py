@@ -3,7 +3,8 @@
 The pip of the program's own Python installs them into a folder of this user in the temporary directory, because the
 image may be read-only, and is not changed. The folder's name is a digest of its packages, so the processes of a machine
 and later attempts of the same container share it. Each package is pinned by its digest, or is part of the job's code,
-so all hosts have the same. No package is built from source.
+so all hosts have the same. No package is built from source: options in a requirements file, and other files that the
+environment or a pip.conf names, would allow it, so pip gets neither, only pins that are written anew.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tpujob_contract import ExitCode, environment
 from tpujob_launcher.code import interpreter
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.patience import Unanswered, asked, times_of
+from tpujob_launcher.code.pins import read_pins
 
 FIELD = "spec.packages"
 FOLDER = "tpujob-packages-{}"
@@ -59,12 +61,15 @@ def install_packages(
         if not path.exists():
             raise CodeRefused(f"{FIELD}.{key}: {path} is not there; is it in the job's code?", ExitCode.CONFIGURATION)
     python = interpreter.python_of(command, environ) or sys.executable
-    sources, began = _sources(found), time.monotonic()
-    place = _own_folder() / _digest(python, found)
+    pins, began = _pins(found), time.monotonic()
+    place = _own_folder() / hashlib.sha256("\n".join([os.path.realpath(python), *pins]).encode()).hexdigest()[:32]
     with _locked(place.with_suffix(".lock")):
         is_new = not place.is_dir()
         if is_new:
-            _install(place, [*_pip_for(python, environ), "install", *_OPTIONS, *sources], environ)
+            requirements = place.with_suffix(".txt")
+            requirements.write_text("\n".join(pins))
+            arguments = [*_OPTIONS, *_sources(found), "--requirement", str(requirements)]
+            _install(place, [*_pip_for(python, environ), "install", *arguments], {**environ, **_NO_OTHER_FILES})
     count = len(list(place.glob("*.dist-info")))
     how = f"in {time.monotonic() - began:.1f} s, by {python}" if is_new else "are there already"
     return place, [f"packages: {count} {how}"]
@@ -107,20 +112,12 @@ def _locked(file: Path) -> Iterator[None]:
         yield
 
 
-def _digest(python: str, found: Mapping[str, Path]) -> str:
-    """A digest of these packages and this Python."""
-    digest = hashlib.sha256(os.path.realpath(python).encode())
-    for path in found.values():
-        for file in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
-            digest.update(f"\0{file.name}\0{file.stat().st_size}\0".encode())
-            with file.open("rb") as opened:
-                for piece in iter(lambda: opened.read(1 << 20), b""):
-                    digest.update(piece)
-    return digest.hexdigest()[:32]
-
-
 _VARIABLES: Dict[str, str] = {"requirements": environment.REQUIREMENTS, "wheels": environment.WHEELS}
-_OPTIONS = ("--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--no-compile")
+_OPTIONS = (
+    "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--require-hashes", "--no-compile",
+)  # fmt: skip
+_NO_OTHER_FILES = {"PIP_REQUIREMENT": os.devnull, "PIP_CONSTRAINT": os.devnull}
+"""Variables that take precedence over any pip.conf; a file that one of them names may have options."""
 
 
 def _pip_for(python: str, environ: Mapping[str, str]) -> List[str]:
@@ -153,20 +150,35 @@ def _looked_at(python: str, environ: Mapping[str, str]) -> Tuple[bool, str]:
 
 
 def _sources(found: Mapping[str, Path]) -> List[str]:
-    """The arguments of pip that select the packages and their source.
+    """The arguments of pip that select where packages come from."""
+    if "wheels" not in found:
+        return []
+    return ["--no-index", "--find-links", str(found["wheels"]), *([] if "requirements" in found else ["--no-deps"])]
+
+
+def _pins(found: Mapping[str, Path]) -> List[str]:
+    """The lines of the requirements file that pip gets.
 
     Raises:
-        CodeRefused: The folder has no wheels.
+        CodeRefused: The job's file has something else than pins, or the folder has no wheels.
     """
-    wheels = found.get("wheels")
-    arguments = [] if wheels is None else ["--no-index", "--find-links", str(wheels)]
     if "requirements" in found:
-        return [*arguments, "--require-hashes", "--requirement", str(found["requirements"])]
-    assert wheels is not None
-    files = sorted(wheels.glob("*.whl"))
+        try:
+            return read_pins(found["requirements"].read_text("utf-8-sig"))
+        except (ValueError, OSError) as error:
+            raise CodeRefused(f"{FIELD}.requirements: {found['requirements']}: {error}") from error
+    files = sorted(found["wheels"].glob("*.whl"))
     if not files:
-        raise CodeRefused(f"{FIELD}.wheels: there is no .whl file in {wheels}; put them there")
-    return [*arguments, "--no-deps", *map(str, files)]
+        raise CodeRefused(f"{FIELD}.wheels: there is no .whl file in {found['wheels']}; put them there")
+    return [f"{file.absolute().as_uri()} --hash=sha256:{_digest(file)}" for file in files]
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        for piece in iter(lambda: opened.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
