@@ -119,6 +119,10 @@ ROWS: dict[str, Wrong] = {
         manifest(checkpointDir="/mnt/.."),
         'spec.checkpointDir: "/mnt/.." contains ..; write the directory that is meant',
     ),
+    "a pattern in a bucket": Wrong(
+        manifest(checkpointDir="gs://bucket/run[1]"),
+        'spec.checkpointDir: "gs://bucket/run[1]" has *, ?, [ or ], which libraries for buckets take for a pattern; leave them out',
+    ),
     "a relative path": Wrong(
         manifest(checkpointDir="here"),
         'spec.checkpointDir: "here" is neither gs://BUCKET/PATH nor an absolute path; write one of them',

@@ -7,6 +7,8 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from etils import epath
 
 from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, abstract, new_runtime, run, tree
@@ -28,6 +30,31 @@ def test_what_was_saved_is_restored(tmp_path):
     assert step == 7
     jax.tree.map(np.testing.assert_array_equal, found, tree(7))
     assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: jnp.asarray(x).dtype, tree(7))
+
+
+@pytest.mark.parametrize("name", ["run[1]", "[a-z]", "what?", "all*", "a%20b", "c d"])
+def test_name_of_a_folder_is_no_pattern(tmp_path, name):
+    run(tmp_path / name, steps=[1, 2], keep=1)
+    assert layout.committed(tmp_path / name) == [2]
+    assert [path.name for path in (tmp_path / name / "trash").iterdir()] == []
+    restored = run(tmp_path / name)
+    assert restored is not None
+    assert restored[0] == 2
+
+
+def test_commit_that_lacks_arrays_is_none_and_replaces_no_older_one(tmp_path, runtime, monkeypatch):
+    told = Told()
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=1)), runtime, listener=told)
+    checkpoints.save(1, tree(1))
+    assert checkpoints.finish(LIMIT_SECONDS)
+    # Orbax finds no parts that it could merge, and goes on.
+    monkeypatch.setattr(type(epath.Path("/")), "glob", lambda self, pattern: iter(()))
+    checkpoints.save(2, tree(2))
+    assert not checkpoints.finish(LIMIT_SECONDS)
+    assert checkpoints.problem == "TrainerError: its index has 0 of 9 arrays"
+    assert ("failed", 2) in told.lines
+    checkpoints.close()
+    assert layout.committed(tmp_path) == [1]
 
 
 def test_newest_is_restored_and_old_ones_go(tmp_path):

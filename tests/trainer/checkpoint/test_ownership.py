@@ -35,6 +35,11 @@ def test_new_directory_belongs_to_who_came_first(tmp_path, runtime):
     assert owner_of(tmp_path / "deep" / "new") == "default/a"
 
 
+def test_pattern_as_a_directory_of_a_bucket_is_refused_before_anything_is_asked(runtime):
+    with pytest.raises(errors.ConfigurationError, match=r"gs://b/run\[1\] has \*, \?, \[ or \], which libraries"):
+        ownership.claim("gs://b/run[1]", owner="default/one", adopt=None, runtime=runtime)
+
+
 def test_own_directory_is_found_again(tmp_path, runtime):
     claim(tmp_path, runtime).close()
     claim(tmp_path, runtime).close()

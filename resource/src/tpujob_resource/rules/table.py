@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tpujob_contract import kubernetes_names
 from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_contract.environment import RESERVED_PREFIXES
-from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET
+from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET, NO_PATTERN, PATTERN_IN_BUCKET
 from tpujob_contract.values.field_rules import (
     LASTING,
     TASK,
@@ -364,6 +364,7 @@ _CHECKPOINT_DIR = (
         shows=True,
     ),
     rule("", "contains ..; write the directory that is meant", matches("", PARENT_PATTERN), shows=True),
+    rule("", f"{NO_PATTERN}; leave them out", matches("", PATTERN_IN_BUCKET), shows=True),
 )
 
 _WAYS_TO_PAY = ("spot", "computeClass", "reservation", "flexStart", "queuedProvisioning")

@@ -2,6 +2,7 @@
 
 import gzip
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -83,15 +84,26 @@ def test_damaged_page_of_parquet_is_named(tmp_path, compression):
         UnitReader(make_manifest(DataConfig(path=str(tmp_path)))).read(0)
 
 
-@pytest.mark.parametrize("is_folder", [True, False], ids=["folder", "file"])
-def test_name_that_is_taken_as_a_pattern_is_told_how_to_be_written(tmp_path, is_folder):
-    named = tmp_path / "a[1]"
-    if is_folder:
-        named.mkdir()
-    (named / "a.txt" if is_folder else named).write_text("some words\n")
+@pytest.mark.parametrize("path", ["a[1]", "a[1]/a.txt"], ids=["folder", "file"])
+def test_name_that_is_taken_as_a_pattern_is_told_how_to_be_written(path):
+    fsspec.filesystem("memory").pipe_file("/b/a[1]/a.txt", b"some words\n")
     with pytest.raises(NotFoundError, match="was taken as a pattern, and matches no file") as refusal:
-        make_manifest(DataConfig(path=str(named)))
+        make_manifest(DataConfig(path=f"memory://b/{path}"))
 
     advice = str(refusal.value).rpartition("write ")[2].strip("'")
-    assert advice.startswith(f"{tmp_path}/a[[]1]")
+    assert advice.startswith("memory:///b/a[[]1]")
     assert make_manifest(DataConfig(path=advice)).num_units == 1
+
+
+@pytest.mark.parametrize("folder", ["run[1]", "run?", "run*", "[a-z]"])
+@pytest.mark.parametrize("path", ["a.txt", ".", "*.txt", "{a,b}.txt", "[ab].txt", "../x/*.txt"])
+@pytest.mark.parametrize("is_absolute", [False, True], ids=["relative", "absolute"])
+def test_name_of_a_folder_on_a_disk_is_no_pattern(tmp_path, monkeypatch, folder, path, is_absolute):
+    for name in ("x", folder, f"{folder}/other[2]"):
+        (tmp_path / name).mkdir()
+    for name in ("x", folder):
+        (tmp_path / name / "a.txt").write_text("some words\n")
+        (tmp_path / name / "b.txt").write_text("some words\n")
+    monkeypatch.chdir(tmp_path / folder)
+    named = str(tmp_path / folder / path) if is_absolute else path
+    assert make_manifest(DataConfig(path=named)).num_units == (1 if path == "a.txt" else 2)

@@ -7,12 +7,14 @@ A step is a checkpoint when its marker exists. The marker is written last and de
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import logging
+import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fsspec
@@ -45,6 +47,21 @@ STEP = "step"
 """Metadata key of the step that was saved, by which a copied or renamed folder is recognized."""
 UNFINISHED = ".orbax-checkpoint-tmp"
 """Follows the step in the name of its folder until its commit, on file systems."""
+
+
+_Path = type(epath.Path("/"))
+_glob = _Path.glob
+
+
+def _glob_below(self: epath.Path, pattern: str) -> Iterator[epath.Path]:
+    """Etils (1.15) takes the folder for a part of the pattern.
+
+    In a folder whose name has brackets Orbax would find no parts of a checkpoint, merge none, and commit it.
+    """
+    return _glob(_Path(glob.escape(os.fspath(self))), pattern)
+
+
+_Path.glob = _glob_below
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +115,7 @@ def delete(directory: epath.PathLike, step: int) -> None:
     if is_local(directory):
         trash = epath.Path(directory) / TRASH
         trash.mkdir(exist_ok=True)
-        unfinished = list(found.parent.glob(f"{step}{UNFINISHED}*"))
+        unfinished = [path for path in found.parent.iterdir() if path.name.startswith(f"{step}{UNFINISHED}")]
         for path in [found, *unfinished]:
             if path.exists():
                 path.rename(trash / f"{path.name}-{secrets.token_hex(4)}")

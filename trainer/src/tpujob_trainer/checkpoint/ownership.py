@@ -20,7 +20,7 @@ from tpujob_trainer.checkpoint.lease import Lease
 from tpujob_trainer.checkpoint.lock import Lock
 from tpujob_trainer.checkpoint.prior_run import OWNER, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.storage import Bucket, is_local, open_bucket, reachability
+from tpujob_trainer.storage import Bucket, is_local, open_bucket, pattern_problem, reachability
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.unusable import unusable
 
@@ -148,6 +148,8 @@ def claim(
     hold: list[Lock | Lease] = []
 
     def decide() -> None:
+        if problem := pattern_problem(directory):
+            raise errors.ConfigurationError(f"spec.checkpointDir: {directory} {problem}; leave them out")
         try:
             reachability.wait_until_reachable(directory, notice=notice)
             with _slowness(directory, notice):

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 import absl.flags
+import jax
 import orbax.checkpoint as ocp
+import tensorstore
 from etils import epath
 
 from tpujob_trainer import errors
@@ -31,6 +33,7 @@ from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import is_local
+from tpujob_trainer.storage.tensorstore_bucket import kvstore_spec
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ ANSWER_SECONDS = 20.0
 LISTEN_SECONDS = 0.5
 """How often process 0, which runs the service, checks its clock while it waits for an outcome."""
 HINT_SECONDS = 2.0
+INDEX_SECONDS = 60.0
+"""Limit for reading a committed step's index."""
 CLOCK_SECONDS = 1.0
 """How much too early Orbax may time out: its limits are whole seconds."""
 
@@ -68,9 +73,10 @@ class PendingSave:
         limit_seconds: float,
         runtime: Runtime,
         begun: float,
+        arrays: int = 0,
         cancellation: Cancellation | None = None,
     ) -> None:
-        """Starts to watch the save. `name` is new for each save, and the same on all processes."""
+        """Starts to watch the save of this many arrays. `name` is new for each save, and the same on all processes."""
         self.step = step
         self.outcome: Outcome | None = None
         self._seconds: float | None = None
@@ -80,6 +86,7 @@ class PendingSave:
         self._limit_seconds = limit_seconds
         self._runtime = runtime
         self._begun = begun
+        self._arrays = arrays
         self._cancellation = cancellation or Cancellation()
         self._over = threading.Event()
         self._writer = threading.Thread(target=self._write, name=f"save-{step}", daemon=True)
@@ -118,6 +125,9 @@ class PendingSave:
                 return
             if not layout.is_committed(self._directory, self.step):
                 raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
+            # Older checkpoints are deleted next: a commit without all parts must not be the only one.
+            if (found := _stored_arrays(self._directory, self.step)) < self._arrays:
+                raise errors.TrainerError(f"its index has {found} of {self._arrays} arrays")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, it is announced to all
             if self._late() > -CLOCK_SECONDS and _is_timeout(error):
                 # Orbax has the same limit, and may notice first.
@@ -188,6 +198,13 @@ class PendingSave:
         return Outcome(**values | {"commit": Commit(**values["commit"]) if values["commit"] else None})
 
 
+def _stored_arrays(directory: str, step: int) -> int:
+    """The number of arrays that can be found in a step's files, as storage has them."""
+    files = kvstore_spec(str(layout.folder(directory, step) / layout.STATE))
+    index = tensorstore.KvStore.open({"driver": "ocdbt", "base": files}).result()
+    return sum(name.endswith(b"/.zarray") for name in index.list().result(INDEX_SECONDS))
+
+
 def _is_refused(directory: str, error: Exception) -> bool:
     """Whether later saves would be refused, too: this process may not write, or the bucket does not exist.
 
@@ -251,7 +268,7 @@ def begin(
     cancellation.begun()
     return PendingSave(
         checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun,
-        cancellation=cancellation,
+        arrays=len(jax.tree.leaves(tree)), cancellation=cancellation,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ To add a backend, write a class with these methods in a module of its own, and o
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Protocol
 
 from etils import epath
@@ -71,3 +72,8 @@ class Bucket(Protocol):
 def is_local(url: epath.PathLike) -> bool:
     """Whether the URL is a path on a mounted file system."""
     return storage_address.is_path(str(url))
+
+
+def pattern_problem(url: str) -> str:
+    """Why a directory cannot be in a bucket under this name; empty if it can be."""
+    return storage_address.NO_PATTERN if re.match(storage_address.PATTERN_IN_BUCKET, url) else ""

@@ -27,7 +27,7 @@ class TensorStoreBucket:
     def __init__(self, url: str) -> None:
         """Nothing is read yet. `url` is a `gs://` address or an absolute path."""
         self.url = url
-        self._objects = tensorstore.KvStore.open(_spec(self.url)).result()
+        self._objects = tensorstore.KvStore.open(kvstore_spec(self.url)).result()
 
     def read(self, name: str) -> bytes:
         """As `Bucket.read`."""
@@ -101,7 +101,8 @@ def _bytes(data: bytes | str) -> bytes:
     return data.encode() if isinstance(data, str) else data
 
 
-def _spec(url: str) -> dict[str, Any]:
+def kvstore_spec(url: str) -> dict[str, Any]:
+    """TensorStore's description of a folder, which is a `gs://` address or an absolute path."""
     if is_local(url):
         return {"driver": "file", "path": os.path.join(url, "")}  # noqa: PTH118 - pathlib drops the last slash
     place = storage_address.parse(url)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
@@ -118,7 +120,7 @@ def find_root(path: str, field: str = PATH) -> DataRoot:
         if query:
             return _folder_of(address, query)
         filesystem, location = _located(path)
-        return _root(filesystem, location, is_range=_is_range(filesystem, location))
+        return _root(filesystem, location, _literal(filesystem, location))
 
 
 def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
@@ -133,23 +135,24 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
         if query:
             return _one_file(path, _folder_of(address, query), address)
         filesystem, location = _located(path)
-        is_range = _is_range(filesystem, location)
-        root = _root(filesystem, location, is_range=is_range)
-        if is_range:
-            return root, _files_of_range(root, location, path, field)
-        is_pattern = _is_pattern(location)
-        read = filesystem.glob if is_pattern else filesystem.find
-        listing = request(path, lambda: read(location, detail=True))
+        literal = _literal(filesystem, location)
+        root, rest = _root(filesystem, location, literal), location[len(literal) :]
+        pattern = glob.escape(literal) + rest
+        if _is_range(filesystem, location, literal):
+            return root, _files_of_range(root, pattern, path, field)
+        is_pattern = _is_pattern(rest)
+        read, named = (filesystem.glob, pattern) if is_pattern else (filesystem.find, location)
+        listing = request(path, lambda: read(named, detail=True))
     found = [info for info in listing.values() if info.get("type") == "file"]
     files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     if not files:
         if is_pattern and is_there(filesystem, location):
-            literal = re.sub(r"([\[*?])", r"[\1]", location) + ("/**" if filesystem.isdir(location) else "")
+            escaped = re.sub(r"([\[*?])", r"[\1]", location) + ("/**" if filesystem.isdir(location) else "")
             raise NotFoundError(
                 f"{field}: {path!r} was taken as a pattern, and matches no file; to name what is called so, write "
-                f"{filesystem.unstrip_protocol(literal) if '://' in path else literal!r}"
+                f"{filesystem.unstrip_protocol(escaped)!r}"
             )
         raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
     return root, files
@@ -159,9 +162,16 @@ def _is_pattern(location: str) -> bool:
     return bool(set(location) & set(_PATTERN_CHARACTERS))
 
 
-def _is_range(filesystem: Any, location: str) -> bool:
+def _literal(filesystem: Any, location: str) -> str:
+    """The start of a location that is no pattern: on a disk all folders that exist, whatever their names have."""
+    if not is_on_disk(filesystem):
+        return ""
+    return next(str(path) for path in (Path(location), *Path(location).parents) if os.path.lexists(path))
+
+
+def _is_range(filesystem: Any, location: str, literal: str) -> bool:
     """Whether braces in a location stand for several names, and are not part of the name of an existing file."""
-    return brace_ranges.has_range(location) and not is_there(filesystem, location)
+    return brace_ranges.has_range(location[len(literal) :]) and not is_there(filesystem, location)
 
 
 def _files_of_range(root: DataRoot, location: str, path: str, field: str) -> list[DataFile]:
@@ -200,14 +210,16 @@ def _located(path: str) -> tuple[Any, str]:
     if is_hub(filesystem):
         reach(filesystem.endpoint)
         return filesystem, request(path, lambda: at_commit(filesystem, location))
+    if is_on_disk(filesystem) and ".." in location and glob.has_magic(location):
+        return filesystem, os.path.realpath(location)  # fsspec finds no name with .. by a pattern
     return filesystem, location
 
 
-def _root(filesystem: Any, location: str, *, is_range: bool) -> DataRoot:
-    parts = location.split("/")
-    fixed = next(
-        (at for at, part in enumerate(parts) if _is_pattern(part) or (is_range and brace_ranges.has_range(part))), None
-    )
+def _root(filesystem: Any, location: str, literal: str) -> DataRoot:
+    parts, first = location.split("/"), literal.rstrip("/").count("/") + 1 if literal else 0
+    is_range = _is_range(filesystem, location, literal)
+    names = [(at, part) for at, part in enumerate(parts) if at >= first]
+    fixed = next((at for at, part in names if _is_pattern(part) or (is_range and brace_ranges.has_range(part))), None)
     if fixed is not None:
         return DataRoot(filesystem, "/".join(parts[:fixed]) or location[:1].strip("*?["))
     if request(location, lambda: filesystem.isdir(location)):

@@ -131,7 +131,7 @@ def _remove_former(filesystem: Any, folder: str, names: set[str], *, last: str) 
     former = {str(path).rpartition("/")[2] for path in listed}
     weights = {name for name in former if name == SINGLE or _SHARD.fullmatch(name)} - names
     for name in [name for name in (last, INDEX) if name in former] + sorted(weights):
-        filesystem.rm(f"{folder}/{name}")
+        filesystem.rm_file(f"{folder}/{name}")
 
 
 def in_files[Kept: StoredTensor](pieces: Sequence[Kept], most: int) -> dict[str, list[Kept]]:
@@ -170,7 +170,7 @@ def _write_file(filesystem: Any, target: str, pieces: Sequence[StoredTensor], co
                 file.write(np.ascontiguousarray(array).tobytes())
     except BaseException:
         with contextlib.suppress(OSError):
-            filesystem.rm(written)
+            filesystem.rm_file(written)
         raise
     if is_local:
         filesystem.mv(written, target)
