@@ -18,6 +18,8 @@ SLOW_CLIENTS = 500
 def echo(request: Request) -> Response:
     if request.path == "/broken":
         raise ValueError("broken")
+    if request.path == "/no-header":
+        return Response(200, "text/plain", b"", (("X-Name", "\N{SNOWMAN}"),))
     content = f"{request.method} {request.path} {request.body.decode()}".encode()
     return Response(200, "text/plain", content * (100_000 if request.path == "/large" else 1))
 
@@ -69,14 +71,26 @@ def test_a_large_answer_arrives_whole(serving):
         b"GET / HTTP/2\r\n\r\n",
         b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"GET / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MOST_BODY_BYTES + 1),
+        *(b"GET / HTTP/1.1\r\nContent-Length: %s\r\n\r\n" % (b"9" * digits) for digits in (4300, 4301, 16_000)),
         b"GET /" + b"x" * (MOST_HEAD_BYTES + 1),
     ],
-    ids=["no request", "another version", "a negative length", "a long body", "a long head"],
+    ids=["no request", "another version", "a negative length", "a long body", "4300", "4301", "16000", "a long head"],
 )
-def test_nonsense_is_refused(serving, said):
-    with socket.create_connection(("127.0.0.1", serving().port), timeout=30) as client:
+def test_nonsense_is_refused_and_the_next_request_is_answered(serving, said):
+    server = serving()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
         client.sendall(said)
         assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert ask(server) == (200, b"GET /x ")
+
+
+def test_an_error_of_the_server_itself_ends_one_connection(serving, caplog):
+    server = serving()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        client.sendall(b"GET /no-header HTTP/1.1\r\n\r\n")
+        assert client.recv(100) == b""
+    assert "UnicodeEncodeError" in caplog.text
+    assert ask(server) == (200, b"GET /x ")
 
 
 def test_a_client_that_sends_a_byte_now_and_then_is_dropped(serving):

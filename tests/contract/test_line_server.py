@@ -60,6 +60,22 @@ def test_a_connection_without_a_descriptor_is_closed_and_may_come_again(
     second.close()
 
 
+def test_an_error_of_one_connection_ends_that_one(members: Members, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = comers(members, 2)
+    first.sendall(b"no number\n")
+    second.sendall(b"3\n")
+
+    def has_both() -> bool:
+        members.poll(0.1)
+        return bool(members.lost and members.members)
+
+    wait_for("both", has_both)
+    assert (members.lost, list(members.members)) == ([None], [3])
+    assert "ValueError" in caplog.text
+    first.close()
+    second.close()
+
+
 def test_the_newer_connection_of_a_member_takes_its_place(members: Members) -> None:
     old, new = comers(members, 2)
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.fuzz import of_data, of_jobs, of_runs
+from tests.fuzz import of_connections, of_data, of_jobs, of_runs
 from tests.fuzz.target import Laid, Target
 
 # Of Orbax, whose reading of metadata stops at the first error and leaves a coroutine that nobody has awaited; Python
 # says so whenever that is collected.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(?s).*Store._get_array_metadatas:pytest.PytestUnraisableExceptionWarning",
+    # Of Hypothesis, about what it found: the warning would hide it.
+    "ignore:Generating overly large repr",
     "ignore:coroutine 'Store._get_array_metadatas' was never awaited:RuntimeWarning",
 )
 
-TARGETS = (*of_data.TARGETS, *of_runs.TARGETS, *of_jobs.TARGETS)
+TARGETS = (*of_connections.TARGETS, *of_data.TARGETS, *of_runs.TARGETS, *of_jobs.TARGETS)
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 """Without the search for lines that only failures run: it traces the readers, and takes minutes."""

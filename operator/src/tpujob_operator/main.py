@@ -48,7 +48,7 @@ async def run(settings: Settings) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with (
         await Storage.connect() as storage,
-        aiohttp.ClientSession(trust_env=False) as session,
+        aiohttp.ClientSession(trust_env=False, auto_decompress=False) as session,
         asyncio.TaskGroup() as tasks,
     ):
         staleness, evidence, jobs = WatchStaleness(), TerminationCache(), JobGauges(lambda: storage.may_write())

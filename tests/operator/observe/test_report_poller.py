@@ -161,3 +161,11 @@ async def test_host_without_address_is_not_asked() -> None:
         poller = ReportPoller(session, news=lambda _: None)
         assert poller.follow(key("a"), host(0), interval=SOON) is None
         assert poller._polled == {}
+
+
+async def test_an_error_of_one_poll_does_not_end_the_others(pods: Pods, caplog: pytest.LogCaptureFixture) -> None:
+    async with polling(pods) as poller:
+        await poller._session.close()  # no error of a pod
+        poller.follow(key("a"), host(0, pod="a"), interval=SOON)
+        await until(lambda: poller._polled[key("a")].failures >= 2)
+    assert "team/a: its report cannot be handled" in caplog.text

@@ -59,7 +59,7 @@ def fetch_report(port: int) -> Report:
     try:
         with opener.open(f"http://127.0.0.1:{port}{PATH}", timeout=TIMEOUT_SECONDS) as response:
             report = json.load(response)
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return {}
     return report if isinstance(report, dict) else {}
 

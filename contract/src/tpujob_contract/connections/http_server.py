@@ -27,6 +27,7 @@ REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 128
 MOST_HEAD_BYTES = 16 << 10
 MOST_BODY_BYTES = 4096
+LENGTH_DIGITS = 20
 WARNING_SECONDS = 60.0
 _TICK_SECONDS = 0.5
 _YOUNG_SECONDS = 0.02
@@ -139,6 +140,8 @@ class HttpServer:
         while len(self._connections) < self._most or self._make_room():
             try:
                 client, where = self._listener.accept()
+                client.setblocking(False)
+                self._selector.register(client, selectors.EVENT_READ)
             except BlockingIOError:
                 return
             except OSError as error:  # no descriptors, no memory, or the client is gone already
@@ -148,10 +151,8 @@ class HttpServer:
                 if not self._make_room():
                     return
                 continue
-            client.setblocking(False)
             connection = _Connection(client, str(where[0]), time.monotonic() + self._request_seconds)
             self._connections[client.fileno()] = connection
-            self._selector.register(client, selectors.EVENT_READ)
             # Most requests have arrived already.
             self._advance(connection, selectors.EVENT_READ)
 
@@ -171,6 +172,9 @@ class HttpServer:
             self._advance(connection, selectors.EVENT_WRITE)
         except OSError as error:  # the client left early
             logger.debug("request from %s ended early: %s", connection.client, error)
+            self._forget(connection)
+        except Exception:  # the thread serves all connections
+            logger.exception("a request from %s is dropped", connection.client)
             self._forget(connection)
 
     def _answer(self, request: Request) -> Response:
@@ -275,7 +279,8 @@ class _Connection:
         first, _, rest = head.decode("latin-1").partition("\r\n")
         method, target, headers = _words(first, rest)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+        # Compared first: Python refuses to convert thousands of digits.
+        if not length.isdecimal() or len(length) > LENGTH_DIGITS or int(length) > MOST_BODY_BYTES:
             raise _BadRequestError(f"Content-Length: {length[:20]} is not a number up to {MOST_BODY_BYTES}")
         if len(body) < int(length):
             return None

@@ -7,6 +7,7 @@ that a connection does not take at once is buffered. No work for one connection 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import selectors
 import socket
@@ -14,6 +15,8 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Dict, Optional
+
+logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 16 * 1024
 MAX_UNIDENTIFIED = 64
@@ -160,12 +163,16 @@ class LineServer(ABC):
                 self._receive(oldest)  # its first line may have arrived already
                 if oldest in self._unidentified:
                     self.drop(oldest, "silent")
-            sock.setblocking(False)
-            keep_alive(sock)
+            try:
+                sock.setblocking(False)
+                keep_alive(sock)
+                self._connections.register(sock, selectors.EVENT_READ)
+            except OSError:  # it is closed already, or the system has no more room
+                sock.close()
+                continue
             line = Line(sock, time.monotonic())
             self._lines[sock] = line
             self._unidentified[line] = None
-            self._connections.register(sock, selectors.EVENT_READ)
 
     def _room(self) -> int:
         return MAX_UNIDENTIFIED + self._expected - len(self.members)
@@ -193,7 +200,11 @@ class LineServer(ABC):
             return
         *whole, line.received = (line.received + heard).split(b"\n")
         for text in whole:
-            why = self.hear(line, text)
+            try:
+                why = self.hear(line, text)
+            except Exception:  # this object serves all connections
+                logger.exception("a message cannot be handled")
+                why = "a message that cannot be handled"
             if why is not None:
                 self.drop(line, why)
             if line.sock not in self._lines:

@@ -18,6 +18,7 @@ from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.messages import FAILED, Message, Standpoint
 from tpujob_launcher.peers.peers import SILENT, Peers
+from tpujob_launcher.peers.program import LIMIT_BYTES
 from tpujob_launcher.peers.verdict import lost
 from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, named_after_seconds
 
@@ -161,18 +162,23 @@ class Client(Peers):
                 self.start()  # the attempt goes on; launcher 0 may be back before the next one
             return
         *whole, self._received = (self._received + heard).split(b"\n")
-        for text in whole:
-            message = messages.parse(text)
-            if message is not None:
-                if self._heard_at is not None or message[0] == messages.BEAT:
-                    self._heard_at = time.monotonic()
-                self._has_left = self._has_left or message[0] == messages.BYE
-                self.standing.take(message)
-            if message is not None and message[0] == messages.WELCOME:
-                self.welcomes += 1
-                self.history.take(in_place.checked(message[1].get("account")))
-                if self._failure is not None and self._failed_in == self.standing.attempt:
-                    self.report(self._failure)  # this may be another launcher 0 than before
+        self._received = self._received[:LIMIT_BYTES]  # a longer line is no message
+        for message in filter(None, map(messages.parse, whole)):
+            try:
+                self._take(message)
+            except Exception:  # the launcher outlives whatever launcher 0 sends
+                logger.exception("a message of launcher 0 cannot be handled")
+
+    def _take(self, message: Message) -> None:
+        if self._heard_at is not None or message[0] == messages.BEAT:
+            self._heard_at = time.monotonic()
+        self._has_left = self._has_left or message[0] == messages.BYE
+        self.standing.take(message)
+        if message[0] == messages.WELCOME:
+            self.welcomes += 1
+            self.history.take(in_place.checked(message[1].get("account")))
+            if self._failure is not None and self._failed_in == self.standing.attempt:
+                self.report(self._failure)  # this may be another launcher 0 than before
 
     def _notice_loss(self, now: float) -> None:
         """Handles a launcher 0 that does not come back, is silent, or was never there."""

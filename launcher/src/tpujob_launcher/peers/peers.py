@@ -113,7 +113,10 @@ class Peers(ABC):
         self._step_connections()
         now = time.monotonic()
         for message in self.program.receive():
-            self._hear_program(*message)
+            try:
+                self._hear_program(*message)
+            except Exception:  # the launcher outlives whatever its program sends
+                logger.exception("a message of the program cannot be handled")
         self._notice_silence(now)
         if now >= self._next_beat:
             self._next_beat = now + self.heartbeat_seconds / BEATS

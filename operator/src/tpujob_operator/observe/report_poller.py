@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.report_client import ask_both, in_place_url, report_url
 from tpujob_operator.observe.state import Host
 from tpujob_operator.observe.terminations import Key
+
+logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
 LONGEST_BACKOFF = 4.0
@@ -126,6 +129,9 @@ class ReportPoller:
     async def _poll(self, key: Key, polled: _Polled) -> None:
         try:
             progress = await ask_both(self._session, polled.url, polled.of_launcher)
+        except Exception:  # an error in one task would cancel the polls of all jobs
+            logger.exception("%s/%s: its report cannot be handled", *key)
+            progress = None
         finally:
             polled.is_asked = False
             self._places.release()
