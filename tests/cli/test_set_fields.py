@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
 
+from tests.wrong_inputs.files import BOMB
 from tpujob.errors import CommandError
 from tpujob.jobs.program import command_line
 from tpujob.jobs.set_fields import with_fields
@@ -32,7 +33,7 @@ JOB: dict[str, Any] = {
     ("setting", "at", "value"),
     [
         ("spec.trainer.steps=200", ["trainer", "steps"], 200),
-        ("spec.trainer.tokens=2e9", ["trainer", "tokens"], 2e9),
+        ("spec.trainer.tokens=2e9", ["trainer", "tokens"], 2_000_000_000),
         ("spec.trainer.model.arguments.layers=48", ["trainer", "model"], {"arguments": {"layers": 48}}),
         ("spec.trainer.data.mixture[1].weight=0.5", ["trainer", "data", "mixture", 1, "weight"], 0.5),
         ("spec.trainer.data.mixture[0].path=gs://b/x=y", ["trainer", "data", "mixture", 0, "path"], "gs://b/x=y"),
@@ -76,6 +77,10 @@ def test_null_removes_a_field_and_later_settings_win() -> None:
         ("spec.trainer.data.mixture[2].path=a", "spec.trainer.data.mixture has 2 items, from [0] on"),
         ("spec.trainer.steps[0]=1", "spec.trainer.steps[0]: spec.trainer.steps is 100, and no list"),
         ("spec.trainer.lora={rank: 4", "is not YAML; put text with a colon or bracket in quotes"),
+        (f"spec.trainer={BOMB}", "is not YAML; put text with a colon or bracket in quotes (aliases such as *a"),
+        ("spec.trainer=" + "[" * 5000, "(blocks and lists are nested too deeply to be read)"),
+        ("spec.trainer=" + "[" * 150 + "]" * 150, "(blocks and lists are nested too deeply to be read)"),
+        ("spec.trainer.steps=1\n---\n2", "(it has several documents)"),
     ],
 )
 def test_wrong_setting_is_one_line(setting: str, message: str) -> None:

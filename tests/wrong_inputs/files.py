@@ -17,6 +17,14 @@ RIGHT = (
 )
 
 
+BOMB = (
+    "{name: job, a0: &a0 [x, x],\n"
+    + ",\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))
+    + "}"
+)
+"""Nine levels of nine aliases, 400 bytes: they stand for 400 million values."""
+
+
 def _named(metadata: str) -> str:
     return RIGHT.replace("metadata: {name: job}", f"metadata: {metadata}")
 
@@ -36,7 +44,17 @@ FILES: dict[str, tuple[str, str]] = {
     "an open bracket": (f"{HEAD}spec: {{accelerator: v5e-16\n", "not YAML"),
     "an open quote": (f'{HEAD}spec: {{accelerator: "v5e-16}}\n', "not YAML"),
     "a key twice": (f"{HEAD}spec:\n  slices: 1\n  slices: 2\n", "not YAML"),
-    "an alias of itself": (_named("{name: job, &a annotations: &b {c: *b}}"), "an alias (*name) stands inside"),
+    "an alias of itself": (_named("{name: job, &a annotations: &b {c: *b}}"), "an alias (*b) stands inside"),
+    "aliases of aliases": (_named(BOMB.replace("\n", " ")), "aliases such as *"),
+    "a long text 2,000 times": (
+        _named("{name: job, a: &t " + "x" * 1000 + ", b: [" + ", ".join(["*t"] * 2000) + "]}"),
+        "aliases such as *t make more of it than any job holds",
+    ),
+    "as many levels as aliases": (
+        _named("{name: job, a0: &a0 x, " + ", ".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 150)) + "}"),
+        "nested too deeply",
+    ),
+    "150 levels": (_named("{name: job, a: " + "[" * 150 + "]" * 150 + "}"), "nested too deeply"),
     "a date that is none": (
         _named("{name: job, annotations: {since: 2024-13-45}}"),
         "put values that are text in quot",

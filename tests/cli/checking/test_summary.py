@@ -9,6 +9,7 @@ import tokenizers
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from tests.wrong_inputs.files import BOMB
 from tpujob.checking.compiled import describe_compiled, fastest
 from tpujob.jobs.job_file import read_job
 from tpujob.main import app
@@ -406,6 +407,7 @@ def test_cost_is_the_chip_hours_at_the_given_price(tmp_path: Path, spec: dict, p
         ("{chipHour: {v5p: 1}, gibMonths: 2}", "gibMonths is not known; these are: currency, chipHour"),
         ("{chipHour: {v5p: dear}}", "'dear' is not a number"),
         ("[", "--prices: "),
+        (BOMB, "aliases such as *"),
     ],
 )
 def test_wrong_price_table_is_refused_by_name(tmp_path: Path, table: str, words: str) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from tpujob import trainer_program
 from tpujob.errors import CommandError
+from tpujob.jobs.yaml_text import read_value
 from tpujob.output.words import counted, size
 from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
@@ -46,8 +44,8 @@ def read_prices(file: Path) -> Facts:
         CommandError: it cannot be read, or has other keys or values.
     """
     try:
-        found = YAML(typ="safe").load(file)
-    except (OSError, YAMLError) as error:
+        found = read_value(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise CommandError(f"--prices: {file}: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("chipHour"), dict):
         raise CommandError(f"--prices: {file}: chipHour is missing; write `chipHour: {{v5e: 1.2}}`")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -15,6 +16,7 @@ from urllib3.exceptions import HTTPError
 from yaml import YAMLError  # comes with kubernetes
 
 from tpujob.errors import CommandError
+from tpujob.jobs.yaml_text import NotYaml, check_aliases
 from tpujob_contract import ExitCode, kubernetes_names
 
 type Object = dict[str, Any]
@@ -75,13 +77,14 @@ class Cluster:
             CommandError: there is no kubeconfig, it cannot be read, or there is no such context in it.
         """
         try:
+            _check_kubeconfig()
             contexts, active = _contexts(context)
             chosen = next((c for c in contexts if c["name"] == context), None) if context else active
             if chosen is None:
                 names = ", ".join(c["name"] for c in contexts)
                 raise CommandError(f"--context: {context!r} is not in the kubeconfig; there are {names}")
             client = new_client_from_config(context=chosen["name"])
-        except (ConfigException, YAMLError) as error:
+        except (ConfigException, YAMLError, NotYaml, RecursionError) as error:
             raise CommandError(
                 f"no cluster: {_kubeconfig_problem(error)}; set KUBECONFIG, or make ~/.kube/config, for instance with "
                 f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
@@ -238,6 +241,17 @@ class Cluster:
         if response.status >= 400:
             raise ApiError(what, response.status, _message(response.data))
         return response
+
+
+def _check_kubeconfig() -> None:
+    """Its loader keeps aliases as they are, and each step after it follows them.
+
+    Raises:
+        NotYaml: there is more behind them than any kubeconfig holds.
+    """
+    for name in kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep):
+        with suppress(OSError, UnicodeError):  # of which the loader complains
+            check_aliases(Path(name).expanduser().read_text(encoding="utf-8"))
 
 
 def _contexts(wanted: str | None) -> tuple[list[Any], Any]:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from tpujob.errors import CommandError
+from tpujob.jobs.yaml_text import NotYaml, read_value
 
 OPTION = "--set"
 ROOTS = ("spec", "metadata")
+LONGEST_SHOWN = 200
+"""The most characters of a value in a message."""
 _STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
 _PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
 
@@ -90,12 +90,13 @@ def _item(node: Any, number: int, steps: Sequence[Step]) -> Any:
 def _value(path: str, text: str) -> Any:
     """The value that the YAML text means; in a field of type string, a number or the like stays text."""
     try:
-        found = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError) as error:
+        found = read_value(text)
+    except NotYaml as error:
         if _holds_text(path):
             return text
+        shown = repr(text[:LONGEST_SHOWN])
         raise CommandError(
-            f"{OPTION}: {path}: {text!r} is not YAML; put text with a colon or bracket in quotes"
+            f"{OPTION}: {path}: {shown} is not YAML; put text with a colon or bracket in quotes ({error})"
         ) from error
     return text if found is not None and not isinstance(found, str) and _holds_text(path) else found
 

@@ -1,0 +1,125 @@
+"""YAML that people write, as values of JSON. What its aliases make is bounded before anything is built."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, NodeEvent, ScalarEvent
+
+MOST_ALIASED = 1 << 20
+"""Values and characters that the aliases of one text may add: more than the API server keeps of any object."""
+MOST_LEVELS = 100
+
+
+class NotYaml(ValueError):  # noqa: N818 - as people say it
+    """The text is not YAML, or makes more than any job needs."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.line = line
+        """From 1; None: unknown."""
+
+
+def read_yaml(text: str) -> list[Any]:
+    """The documents in a text, as kubectl converts them.
+
+    YAML 1.2, as the API server reads it: `20e9` is a whole number, `on` is a word.
+
+    Raises:
+        NotYaml: one cannot be read.
+    """
+    check_aliases(text)
+    try:
+        with warnings.catch_warnings(action="ignore", category=ReusedAnchorWarning):  # YAML allows it
+            return [_as_json(document, MOST_LEVELS) for document in YAML(typ="safe", pure=True).load_all(text)]
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise NotYaml(f"{error.problem}{_advice(str(error.problem))}", line) from error
+    except YAMLError as error:
+        raise NotYaml(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise NotYaml("blocks and lists are nested too deeply to be read") from error
+    except UnicodeError as error:
+        advice = "write both halves, or the character"
+        raise NotYaml(f"an escape such as \\ud83d is half of a character; {advice}") from error
+    except ValueError as error:
+        # From ruamel, for text that looks like a date but is not; it does not give the line.
+        raise NotYaml(f"a date is wrong ({error}); put values that are text in quotes") from error
+
+
+def read_value(text: str) -> Any:
+    """The one value that a text means; None: it is empty.
+
+    Raises:
+        NotYaml: it cannot be read, or has several documents.
+    """
+    documents = read_yaml(text)
+    if len(documents) > 1:
+        raise NotYaml("it has several documents")
+    return documents[0] if documents else None
+
+
+def check_aliases(text: str) -> None:
+    """Adds up what the aliases of a text stand for, without building it: a few lines of them can stand for billions.
+
+    Raises:
+        NotYaml: that is too much, or an alias stands inside what it names.
+    """
+    if "*" not in text:
+        return
+    sizes: dict[str | None, int | None] = {}
+    """Of what each anchor names; None: its end is not read yet."""
+    starts: list[tuple[str | None, int]] = []
+    """Of each open collection: its anchor, and the size of all before it."""
+    size = aliased = 0
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            if isinstance(event, AliasEvent):
+                named, line = sizes.get(event.anchor, 0), event.start_mark.line + 1
+                if named is None:
+                    raise NotYaml(f"an alias (*{event.anchor}) stands inside what it names; write it out", line)
+                size, aliased = size + named, aliased + named
+                if aliased > MOST_ALIASED:
+                    raise NotYaml(f"aliases such as *{event.anchor} make more of it than any job holds", line)
+            elif isinstance(event, NodeEvent):
+                length = 1 + len(event.value) if isinstance(event, ScalarEvent) else 1
+                size += length
+                sizes[event.anchor] = length if isinstance(event, ScalarEvent) else None
+                if not isinstance(event, ScalarEvent):
+                    starts.append((event.anchor, size - length))
+            elif isinstance(event, CollectionEndEvent):
+                anchor, before = starts.pop()
+                sizes[anchor] = size - before
+    except YAMLError:
+        return  # its reader has better words
+
+
+def _as_json(value: Any, levels: int) -> Any:
+    """A value as kubectl converts it: JSON has one kind of number, in which 4e3 is 4000.
+
+    Raises:
+        RecursionError: It is nested more deeply than `levels`.
+        UnicodeDecodeError: Half of a surrogate pair is escaped. JSON escapes both, which YAML reads as two characters.
+    """
+    if not levels:
+        raise RecursionError
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16")
+    if isinstance(value, Mapping):
+        return {_as_json(key, levels - 1): _as_json(each, levels - 1) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each, levels - 1) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _advice(problem: str) -> str:
+    """Advice for the two most common kinds of mistakes; empty for others."""
+    if "block end" in problem or "mapping values are not allowed" in problem or "could not find expected" in problem:
+        return "; the line is indented more or less than its neighbours, or has no space after a colon"
+    if "\\t" in problem or "cannot start any token" in problem:
+        return "; indent with spaces, not tabs, and put values with special characters in quotes"
+    return ""
