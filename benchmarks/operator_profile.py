@@ -33,7 +33,7 @@ PARTS = (
     ("metrics page", ("prometheus_client/exposition", "http_server.py")),
     ("kopf", ("kopf/", "job_watch.py")),
     ("TLS", ("ssl.py", "sslproto.py")),
-    ("JSON", ("json/", "_decoded (", "_encoded (", "_trimmed (")),
+    ("JSON", ("json/", "_decoded (", "encoded (")),
     ("rules between fields", ("field_rules.py", "rules/")),
     ("models (pydantic)", ("pydantic/", "models/")),
     ("JobSet and NetworkPolicy", ("tpujob_resource/jobset/",)),

@@ -8,7 +8,8 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.requests import Requests, _decoded, _encoded, has_proxy
+from tpujob_operator.kube.client import PODS, Storage
+from tpujob_operator.kube.requests import PAGE_BYTES, Requests, _decoded, encoded, has_proxy
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_environment_is_asked_once_whether_a_proxy_is_before_the_api_server(
 
 @pytest.mark.parametrize("body", [{"seed": 2**70}, {"text": "é"}, {"rate": 1e-5, "none": None}])
 def test_every_body_that_json_knows_is_sent(body: dict[str, object]) -> None:
-    assert json.loads(_encoded(body)) == body
+    assert json.loads(encoded(body)) == body
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,25 @@ def test_an_answer_that_is_not_the_api_servers_is_an_error_of_ours(
         _decoded("get jobsets team/llama", status, data)
     assert type(raised.value) is kind
     assert raised.value.status == status
+
+
+@pytest.mark.parametrize("sizes", [[3_000_000] * 5, [10] * 900, [10] * 400 + [1_500_000] * 30 + [10] * 400])
+async def test_list_is_read_in_pages_that_are_bounded_by_bytes(sizes: list[int]) -> None:
+    async def page(request: web.Request) -> web.Response:
+        start, limit = int(request.query.get("continue", 0)), int(request.query["limit"])
+        end = start + limit if start + limit < len(sizes) else None
+        items = [{"name": number, "data": "z" * sizes[number]} for number in range(len(sizes))[start:end]]
+        return web.json_response({"items": items, "metadata": {"resourceVersion": "1", "continue": str(end or "")}})
+
+    application = web.Application()
+    application.router.add_get("/api/v1/pods", page)
+    async with TestServer(application) as listening:
+        configuration = Configuration(host=str(listening.make_url("")).rstrip("/"))
+        async with Storage(Requests(ApiClient(configuration))) as storage:
+            pages = [page["items"] async for page in storage.pages(PODS, None, "")]
+    assert [item["name"] for page in pages for item in page] == list(range(len(sizes)))
+    assert all(sum(len(item["data"]) for item in page) <= PAGE_BYTES for page in pages)
+    assert len(pages) <= 40
 
 
 async def test_each_request_has_the_token_of_its_moment_and_closing_leaves_no_connection() -> None:

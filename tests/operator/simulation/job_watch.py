@@ -1,7 +1,6 @@
 """The watch of jobs as kopf keeps it, without its thread, its clock and its connection.
 
-Kopf lists anew whenever a stream has ended, and tells nothing of what was deleted in between. The operator's own list
-follows kopf's start alone, see `JobWatch`.
+Kopf lists anew whenever a stream has ended; the list is the operator's own, see `JobWatch`.
 """
 
 import asyncio
@@ -28,23 +27,17 @@ class SimulatedJobWatch:
     async def run(self) -> None:
         while True:
             try:
-                if not self._is_listed:
-                    await list_all(self._storage, JOBS, None, "", self._sink)
-                    self._is_listed = True
-                await self._follow()
+                version = await list_all(self._storage, JOBS, None, "", self._sink)
+                self._is_listed = True
+                await self._follow(version)
             except errors.ApiError:
                 await asyncio.sleep(self._faults.random.uniform(1, 15))
 
     def join(self) -> None:
         """There is no thread."""
 
-    async def _follow(self) -> None:
-        """One list and the stream after it."""
-        version = ""
-        async for page in self._storage.pages(JOBS, None, ""):
-            for job in page["items"]:
-                self._sink.changed(job, deleted=False)
-            version = page["metadata"]["resourceVersion"]
+    async def _follow(self, version: str) -> None:
+        """The stream after a list."""
         async for kind, job in self._storage.watch(JOBS, None, selector="", version=version):
             if kind != "OPENED":
                 self._sink.changed(job, deleted=kind == "DELETED")

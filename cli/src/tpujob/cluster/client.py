@@ -18,6 +18,7 @@ from yaml import YAMLError  # comes with kubernetes
 from tpujob.errors import CommandError
 from tpujob.jobs.yaml_text import NotYaml, check_aliases
 from tpujob_contract import ExitCode, kubernetes_names
+from tpujob_resource.models.decoding import decoded
 
 type Object = dict[str, Any]
 """A Kubernetes object as decoded JSON."""
@@ -206,7 +207,7 @@ class Cluster:
     def _request(
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
     ) -> Object:
-        answer: Object = json.loads(self._send(method, path, body, content_type, TIMEOUT_SECONDS).data)
+        answer: Object = decoded(self._send(method, path, body, content_type, TIMEOUT_SECONDS).data)
         return answer
 
     def _send(

@@ -1,11 +1,12 @@
 """The watch of TpuTrainingJobs with kopf, which is the only use of kopf.
 
+- The session that kopf sends its requests with reads the jobs itself, see `kopf_session`: kopf gets no job to decode.
 - Handlers forward what they receive and do nothing else. Only raw event handlers are used, so kopf itself never writes:
   no finalizer, no annotation, no progress, no Kubernetes Event.
 - Kopf treats some errors as final (an ERROR in a watch that is not 410, the same token refused twice) and ends with all
   its tasks. The process does not end with it: kopf runs in a thread with its own loop and is started again, with a
-  growing delay, while reconciles continue in the main loop. The operator lists all jobs after each start, because kopf
-  does not report what was deleted in between.
+  growing delay, while reconciles continue in the main loop.
+- When kopf lists the jobs, the operator does, because kopf does not report what was deleted since its last watch.
 - Requests that fail (5xx, 403, no connection) are repeated without end, at growing and jittered intervals.
 - A watch that has gone silent without an error is detected by `watch_staleness`, which fails the liveness probe.
 
@@ -23,15 +24,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import aiohttp
 import kopf
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.controller.kopf_loop import run_to_the_first_end
+from tpujob_operator.controller.kopf_session import KopfSession, job_of
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.backoff import backoff_seconds
 from tpujob_operator.kube.client import JOBS, Storage, client_configuration
-from tpujob_operator.kube.list_watch import Sink, list_all
+from tpujob_operator.kube.list_watch import Sink, isolated, list_all
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -63,7 +66,7 @@ class JobWatch:
         """Stores the parameters; `run` opens the watch.
 
         Args:
-            storage: Lists the jobs after each start of kopf.
+            storage: Lists the jobs for kopf.
             settings: Which namespaces.
             sink: Called with every job, in the loop of `run`.
         """
@@ -74,7 +77,6 @@ class JobWatch:
         self._thread = threading.Thread(target=self._keep_watching, name="kopf", daemon=True)
         self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._kopf_stop: asyncio.Event | None = None
-        self._started = asyncio.Event()
         self._listed: set[str | None] = set()
         self._ends = 0
 
@@ -87,31 +89,28 @@ class JobWatch:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         try:
-            while True:
-                await self._started.wait()
-                self._started.clear()
-                for namespace in self._settings.watch_namespaces or (None,):
-                    await self._list(namespace)
+            await asyncio.Event().wait()
         finally:
             self._stop()
 
-    async def _list(self, namespace: str | None) -> None:
-        """Passes all jobs to the sink; if the list fails, the resync or the next start makes up for it."""
-        ends = self._ends
+    async def _list_for_kopf(self, namespace: str | None) -> str:
+        """The version of a list that is made in the loop of `run`; kopf repeats it if it fails."""
+        listing = asyncio.run_coroutine_threadsafe(self._list(namespace), self._loop)
         try:
-            await list_all(self._storage, JOBS, namespace, "", self._sink)
+            return await asyncio.wrap_future(listing)
         except errors.ApiError as error:
-            logger.warning("Jobs not listed: namespace %s: %s", namespace or "*", error)
-        else:
-            if ends == self._ends:  # else deletions since kopf ended are not reported: the next start lists again
-                self._listed.add(namespace)
+            raise aiohttp.ClientConnectionError(str(error)) from error
 
-    def _note_started(self) -> None:
-        self._started.set()
+    async def _list(self, namespace: str | None) -> str:
+        """Passes all jobs to the sink; returns the version of the list."""
+        ends = self._ends
+        version = await list_all(self._storage, JOBS, namespace, "", self._sink)
+        if ends == self._ends:  # else kopf has ended, and does not watch from there
+            self._listed.add(namespace)
+        return version
 
     def _note_ended(self) -> None:
         self._ends += 1
-        self._started.clear()
         self._listed.clear()
 
     def _stop(self) -> None:
@@ -155,7 +154,6 @@ class JobWatch:
             namespaces=list(namespaces),
             stop_flag=self._kopf_stop,
         )
-        self._loop.call_soon_threadsafe(self._note_started)
         # None of them ends by itself; the first that does has failed, or was asked to stop.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         seconds = STOPPED_SECONDS if self._stopping.is_set() else KOPF_END_SECONDS
@@ -167,19 +165,26 @@ class JobWatch:
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5)
-        async def login(**_: Any) -> kopf.ConnectionInfo:
-            return await _connection()
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            connection = await _connection()
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=connection.as_ssl_context()),
+                headers=connection.as_http_headers(),
+            )
+            ours: Any = KopfSession(session, self._list_for_kopf)
+            return kopf.AiohttpSession(server=connection.server, aiohttp_session=ours)
 
         @kopf.on.event(kubernetes_names.GROUP, kubernetes_names.VERSION, kubernetes_names.PLURAL, registry=registry)
         async def job_event(event: Mapping[str, Any], **_: Any) -> None:
             metrics.WATCH_EVENTS.labels(kubernetes_names.PLURAL).inc()
             metrics.WATCH_LAST_EVENT.labels(kubernetes_names.PLURAL).set_to_current_time()
-            self._loop.call_soon_threadsafe(self._tell, dict(event["object"]), event["type"] == "DELETED")
+            self._loop.call_soon_threadsafe(self._tell, job_of(event), event["type"] == "DELETED")
 
         return registry
 
     def _tell(self, manifest: dict[str, Any], deleted: bool) -> None:
-        self._sink.changed(manifest, deleted=deleted)
+        with isolated(JOBS, manifest):
+            self._sink.changed(manifest, deleted=deleted)
 
 
 class _Uncompared(kopf.AnnotationsDiffBaseStorage):
@@ -203,7 +208,6 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     # Never: the timer belongs to one stream and cancels the watcher. A stream that is left on 410 may stay alive with
     # its timer, which then ends the watch for good, without an error (nolar/kopf:kopf/_cogs/clients/watching.py).
     ours.watching.inactivity_timeout = math.inf
-    ours.watching.chunk_size = 500
     ours.persistence.diffbase_storage = _Uncompared()
     ours.queueing.idle_timeout = IDLE_SECONDS
     # The right to list CRDs is cluster-wide; an operator for some namespaces does not have it.

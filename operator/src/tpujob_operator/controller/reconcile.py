@@ -89,7 +89,7 @@ class Reconciler:
             logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
         except errors.ApiError as error:
             if isinstance(error, errors.NotFound):
-                # The job itself may be deleted without a watch event: kopf skips deletions when it lists again.
+                # The job itself may be deleted, and no watch has shown it yet.
                 self._to_read_anew.add(key)
             result, again = "refused", self._later(key, longest=LONGEST_REFUSED_SECONDS)
             logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)

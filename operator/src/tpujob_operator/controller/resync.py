@@ -18,7 +18,8 @@ from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.backoff import backoff_seconds
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import JOBS, Storage
+from tpujob_operator.kube.list_watch import isolated
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
@@ -109,12 +110,13 @@ class Resync:
         still_open: set[Key] = set()
         async for job in self._storage.list_jobs(namespace):
             jobs.append(_reference(job))
-            stored = StoredJob(manifest=job)
-            if stored.other_manager is None:
-                owner = stored.owner(self._settings.owner_label)
-                facts[_key(job)] = JobFacts.of(stored.spec, stored.status, owner=owner)
-            if not _is_over(stored):
-                still_open.add(_key(job))
+            with isolated(JOBS, job):
+                stored = StoredJob(manifest=job)
+                if stored.other_manager is None:
+                    owner = stored.owner(self._settings.owner_label)
+                    facts[_key(job)] = JobFacts.of(stored.spec, stored.status, owner=owner)
+                if not _is_over(stored):
+                    still_open.add(_key(job))
         jobsets = [_reference(jobset) async for jobset in self._storage.list_jobsets(namespace)]
         self._staleness.note_listed(kubernetes_names.PLURAL, jobs, namespace)
         self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets, namespace)

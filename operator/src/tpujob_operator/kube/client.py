@@ -19,6 +19,7 @@ from kubernetes.aio.config import load_incluster_config, load_kube_config
 from tpujob_contract import kubernetes_names
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.requests import JSON, MERGE_PATCH, Object, Requests, Resource, describe
+from tpujob_resource.models.decoding import readable
 
 PAGE = 500
 USER_AGENT = "tpujob-operator"
@@ -329,8 +330,7 @@ class Storage:
 
     async def pages(self, resource: Resource, namespace: str | None, selector: str) -> AsyncIterator[Object]:
         """A consistent list, page by page: `items`, and `metadata.resourceVersion` to watch from."""
-        query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
-        async for page in self._pages(resource, namespace, query):
+        async for page in self._pages(resource, namespace, {"labelSelector": selector} if selector else {}):
             yield page
 
     def watch(
@@ -340,14 +340,20 @@ class Storage:
         return self._requests.watch(resource, namespace, selector=selector, version=version)
 
     async def _list(self, resource: Resource, namespace: str | None, query: dict[str, str]) -> AsyncIterator[Object]:
-        async for page in self._pages(resource, namespace, {**query, "limit": str(PAGE)}):
+        async for page in self._pages(resource, namespace, query):
             for item in page["items"]:
                 yield item
 
     async def _pages(self, resource: Resource, namespace: str | None, query: dict[str, str]) -> AsyncIterator[Object]:
+        limit = PAGE
         while True:
-            page = await self._request("GET", resource, namespace, None, query=query)
+            try:
+                page = await self._request("GET", resource, namespace, None, query={**query, "limit": str(limit)})
+            except errors.TooLarge:
+                limit = max(1, limit // 4)
+                continue
             yield page
+            limit = min(PAGE, limit + 1 + limit // 8)
             following = page["metadata"].get("continue")
             if not following:
                 return
@@ -372,6 +378,9 @@ class Storage:
         answer = await self._requests.send(
             method, resource, namespace, name, subresource, query=query, body=body, content_type=content_type
         )
+        if resource == JOBS:
+            items = answer.get("items")
+            answer = readable(answer) if items is None else {**answer, "items": list(map(readable, items))}
         if method in ("POST", "PATCH"):
             self.written(resource, answer)
         return answer

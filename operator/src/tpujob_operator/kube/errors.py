@@ -51,6 +51,10 @@ class Gone(ApiError):  # noqa: N818
     """410: the API server does not know that resource version, or that place in a list, any more: list again."""
 
 
+class TooLarge(ApiError):  # noqa: N818
+    """A page of a list is too large to be kept: ask for fewer objects."""
+
+
 class Rejected(ApiError):  # noqa: N818
     """The object is not accepted (schema, webhook, quota); a retry does not help until something changes."""
 

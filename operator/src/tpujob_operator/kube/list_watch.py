@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from tpujob_operator import metrics
@@ -48,12 +49,24 @@ async def list_all(storage: Storage, resource: Resource, namespace: str | None, 
     present, version = set(), ""
     async for page in storage.pages(resource, namespace, selector):
         for item in page["items"]:
-            sink.changed(item, deleted=False)
+            with isolated(resource, item):
+                sink.changed(item, deleted=False)
             present.add((item["metadata"]["namespace"], item["metadata"]["name"]))
         version = page["metadata"]["resourceVersion"]
         await asyncio.sleep(0)
     sink.listed(namespace, present, int(version))
     return version
+
+
+@contextmanager
+def isolated(resource: Resource, manifest: Object) -> Iterator[None]:
+    """Leaves an object aside, and names it, if the block fails with it: no object ends the watch of the others."""
+    try:
+        yield
+    except Exception:
+        metrics.UNREADABLE.labels(resource[1]).inc()
+        metadata = manifest["metadata"]
+        logger.exception("Left aside: %s %s/%s", resource[1], metadata["namespace"], metadata["name"])
 
 
 class ListWatch:
@@ -117,5 +130,6 @@ class ListWatch:
             self._version = manifest["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
                 metrics.WATCH_EVENTS.labels(self._resource[1]).inc()
-                self._sink.changed(manifest, deleted=kind == "DELETED")
+                with isolated(self._resource, manifest):
+                    self._sink.changed(manifest, deleted=kind == "DELETED")
         return told

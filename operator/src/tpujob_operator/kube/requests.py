@@ -14,12 +14,15 @@ from yarl import URL
 
 from tpujob_operator import metrics
 from tpujob_operator.kube import errors
+from tpujob_resource.models.decoding import decoded
 
 type Object = dict[str, Any]
 """A Kubernetes object as decoded JSON."""
 type Resource = tuple[str, str]
 """Path of an API group and version, and the plural of a kind in it."""
 
+PAGE_BYTES = 8 * 2**20
+"""Most bytes of a page of a list: decoded, it takes up to 25 times as many. One object has at most 1.5 MiB."""
 TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 SILENCE_SECONDS = 90.0
 """A stream without a byte for this long is broken: the API server sends a bookmark every minute."""
@@ -63,6 +66,7 @@ class Requests:
         """Sends a request, and returns the decoded answer.
 
         Raises:
+            TooLarge: a page of a list has more than `PAGE_BYTES`.
             ApiError: the API server refused, or did not answer.
         """
         path = _path(resource, namespace, name if method != "POST" else None, subresource)
@@ -70,8 +74,8 @@ class Requests:
         status = "none"
         try:
             response = await self._open(method, path, query, body, content_type, TIMEOUT)
-            data = await response.read()
             status = str(response.status)
+            data = await _read(what, response, is_page=(query or {}).get("limit", "1") != "1")
         except CONNECTION_ERRORS as error:
             raise errors.Unavailable(what, None, f"{type(error).__name__}: {error}") from error
         finally:
@@ -103,7 +107,7 @@ class Requests:
                 if response.status != 200:
                     _decoded(what, response.status, await response.read())
                 yield "OPENED", {}
-                async for line in _lines(response.content):
+                async for line in lines(response.content):
                     event = _decoded(what, 200, line)
                     if event["type"] == "ERROR":
                         raise _error_of(what, event["object"])
@@ -126,7 +130,7 @@ class Requests:
         return await self._opened_session().request(
             method,
             URL(f"{configuration.host}{path}{'?' + urlencode(query) if query else ''}", encoded=True),
-            data=None if body is None else _encoded(body),
+            data=None if body is None else encoded(body),
             headers=headers,
             timeout=limits,
             server_hostname=configuration.tls_server_name,
@@ -169,7 +173,21 @@ def _path(resource: Resource, namespace: str | None, name: str | None = None, su
     return "/".join(parts)
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _read(what: str, response: aiohttp.ClientResponse, *, is_page: bool) -> bytes:
+    async with response:
+        if not is_page:
+            return await response.read()
+        pieces, size = list[bytes](), 0
+        async for piece in response.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if size > PAGE_BYTES:
+                response.close()
+                raise errors.TooLarge(what, response.status, f"a page of more than {PAGE_BYTES} bytes")
+        return b"".join(pieces)
+
+
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """The lines of a stream; an object may be longer than the line limit of the reader."""
     rest = bytearray()
     async for piece in content.iter_any():
@@ -182,7 +200,8 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                     yield line
 
 
-def _encoded(body: Object) -> bytes:
+def encoded(body: Object) -> bytes:
+    """An object as JSON."""
     try:
         return orjson.dumps(body)
     except TypeError:
@@ -191,7 +210,7 @@ def _encoded(body: Object) -> bytes:
 
 def _decoded(what: str, status: int, data: bytes) -> Object:
     try:
-        answer: Any = orjson.loads(data)
+        answer: Any = decoded(data, orjson.loads)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):

@@ -58,6 +58,11 @@ WATCH_LAST_EVENT = Gauge(
     PREFIX + "watch_last_event_timestamp_seconds", "When the last event came, by resource, in Unix time.", ["resource"]
 )
 WATCH_MISSED = Gauge(PREFIX + "watch_missed_objects", "Objects whose present state a list showed and no watch has yet.")
+UNREADABLE = Counter(
+    PREFIX + "unreadable_objects_total",
+    "Versions of objects that were left aside for their depth, size or content, by resource; the log names them.",
+    ["resource"],
+)
 LAST_RESYNC = Gauge(PREFIX + "last_resync_timestamp_seconds", "When all jobs were last listed, in Unix time.")
 
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,17 +15,19 @@ from typing import Any
 import orjson
 
 from tpujob_contract import kubernetes_names
+from tpujob_operator import metrics
 from tpujob_operator.kube.client import JOBS, JOBSETS
-from tpujob_operator.kube.requests import Object, Resource
+from tpujob_operator.kube.requests import Object, Resource, encoded
 from tpujob_operator.observe.from_objects import jobset_state
 from tpujob_operator.observe.pod_state import PodState, pod_state
 from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import Key, TerminationCache
+from tpujob_resource.models.decoding import UNREADABLE
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+logger = logging.getLogger(__name__)
+
 MOST_DELETIONS = 10_000
 """Deletions that each cache remembers; a list is read within seconds or minutes."""
-NEEDLESS_METADATA = ("managedFields", "selfLink")
 
 type Name = tuple[str, str]
 """Namespace and name of any object."""
@@ -96,7 +98,7 @@ class JobCache:
             return False
         if self._deletions.covers(key, version):
             return False
-        self._kept[key] = (version, _trimmed(manifest))
+        self._kept[key] = (version, encoded(manifest))
         return True
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
@@ -108,6 +110,9 @@ class JobCache:
                 del self._kept[key]
             self._news(key)
         elif self.put(manifest):
+            if problems := manifest.get(UNREADABLE):
+                metrics.UNREADABLE.labels(kubernetes_names.PLURAL).inc()
+                logger.warning("Job left aside: %s/%s: %s", *key, "; ".join(problems))
             self._news(key)
 
     def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
@@ -271,14 +276,6 @@ def _job_of(manifest: Mapping[str, Any]) -> str | None:
 def _is_seen(job: Object) -> bool:
     """Whether status is of the job's current generation."""
     return bool((job.get("status") or {}).get("observedGeneration") == job["metadata"].get("generation"))
-
-
-def _trimmed(manifest: Object) -> bytes:
-    metadata = {key: value for key, value in manifest["metadata"].items() if key not in NEEDLESS_METADATA}
-    if LAST_APPLIED in (annotations := metadata.get("annotations") or {}):
-        metadata["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
-    # Kopf decodes with the standard library, which accepts integers that orjson cannot encode.
-    return json.dumps({**manifest, "metadata": metadata}, separators=(",", ":")).encode()
 
 
 def _missing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpujob_resource.crd.cel import Rule, rule
-from tpujob_resource.rules.limits import MAX_SPEC_BYTES
+from tpujob_resource.models.decoding import MAX_SPEC_BYTES
 
 
 def size_rule() -> Rule:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from tpujob_resource.errors import InvalidField
+from tpujob_resource.models import decoding
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
-
-MAX_SPEC_BYTES = 65536
-"""Most bytes of the spec as JSON: it is copied to the JobSet and to every pod, of which there may be thousands."""
 
 type Problems = Iterator[str]
 
 
 def spec_size(job: TpuTrainingJob) -> Problems:
-    """Checks the whole spec against `MAX_SPEC_BYTES`; the message names its largest field."""
+    """Checks the size of the whole spec; the message names its largest field."""
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
     try:
-        sizes = {key: len(json.dumps(value, ensure_ascii=False).encode()) for key, value in spec.items()}
+        sizes = {key: decoding.json_size(value) for key, value in spec.items()}
     except (TypeError, ValueError):
         return  # reported by the rule for the trainer block
-    total = sum(sizes.values())
-    if total > MAX_SPEC_BYTES:
-        largest = max(sizes, key=lambda key: sizes[key])
-        yield (
-            f"spec.{largest}: the spec is {total} bytes of JSON, {sizes[largest]} of them here; at most "
-            f"{MAX_SPEC_BYTES}, as every pod repeats it: put data in the image, a ConfigMap or the bucket"
-        )
+    yield from decoding.size_problems("spec", sizes)
 
 
 def broken_limits(job: TpuTrainingJob, settings: JobSettings) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.error_messages import describe_problems
+from tpujob_resource.models import decoding
 from tpujob_resource.models.job import Metadata, TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Spec
@@ -42,6 +43,11 @@ def load_job(
     Raises:
         InvalidJob: The job is invalid; it has all problems, one line each.
     """
+    spec = manifest.get("spec")
+    # First: what follows the levels of a value ends at some depth.
+    deep = tuple(decoding.depth_problems("spec", spec)) if isinstance(spec, Mapping) else ()
+    if unreadable := tuple(manifest.get(decoding.UNREADABLE, deep)):
+        raise InvalidJob(unreadable)
     try:
         job = TpuTrainingJob.model_validate(dict(manifest))
     except ValidationError as error:
