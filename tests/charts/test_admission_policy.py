@@ -1,6 +1,6 @@
 """Nobody gets by a TpuTrainingJob what they could not have by a pod: asked of a real API server, as many people."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -11,6 +11,7 @@ from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster.api import Api, ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
+from tpujob_resource.models.decoding import MAX_LEVELS, MAX_SPEC_BYTES, UNREADABLE, readable
 
 pytestmark = pytest.mark.control_plane
 
@@ -68,6 +69,31 @@ def volume(kind: str, name: str) -> Object:
     return {"volumes": [{"name": "v", "mountPath": "/data", kind: name}]}
 
 
+def arguments(value: Any) -> Object:
+    """A trainer with this value in a free-form field."""
+    model = {"custom": "a:B", "arguments": {"a": value}}
+    trainer = {"model": model, "data": {"path": "gs://bucket/x", "tokenizer": "bytes"}, "steps": 10}
+    return {"trainer": trainer, "image": None, "command": None}
+
+
+def nested(levels: int, value: Any, around: Callable[[Any], Any]) -> Any:
+    for _ in range(levels):
+        value = around(value)
+    return value
+
+
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "lists": lambda value: [0, value],
+    "mappings": lambda value: {"k": "{", "}": value, "z": 1},
+}
+"""Ways to put a value one level deeper."""
+ABOVE = 3
+"""Levels above that value: `trainer`, `model` and `arguments`."""
+LARGE: dict[str, Object] = {
+    "a free-form field": arguments("z" * MAX_SPEC_BYTES),
+    "many values": arguments([[[]]] * 400_000),
+    "annotations": {"podAnnotations": {f"a{number}": "z" * 2048 for number in range(32)}},
+}
 ACCOUNT: Object = {"serviceAccountName": "trainer"}
 WORKERS: Object = {"workers": 4, "accelerator": "cpu:1x4"}
 PODS = "you need the right to create pods in namespace policy-here"
@@ -235,6 +261,31 @@ def test_spec_of_another_is_not_changed_into_more(policed: Api):
     # What makes no pods needs no right to make them.
     policed.acting_as("none").patch(path, {"metadata": {"labels": {"team": "a"}}})
     policed.acting_as("pods").patch(path, {"spec": {"suspend": False}})
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_spec_has_no_more_levels_than_the_operator_reads(policed: Api, around: Callable[[Any], Any]):
+    deepest, deeper = (arguments(nested(MAX_LEVELS - ABOVE + more, 1, around)) for more in (0, 1))
+    assert (refusal(policed, "pods", deepest), UNREADABLE in readable(job(deepest))) == ("", False)
+    assert "spec: has more than 32 lists and mappings within each other" in refusal(policed, "pods", deeper)
+    assert UNREADABLE in readable(job(deeper))
+
+
+@pytest.mark.parametrize("spec", LARGE.values(), ids=LARGE)
+def test_spec_has_no_more_characters_than_the_operator_reads_bytes(policed: Api, spec: Object):
+    assert f"characters; at most {MAX_SPEC_BYTES}, as every pod" in refusal(policed, "pods", spec)
+
+
+def test_large_spec_within_the_bound_is_allowed(policed: Api):
+    assert refusal(policed, "pods", arguments("z" * (MAX_SPEC_BYTES - 1000))) == ""
+
+
+def test_quota_of_jobs_is_made_in_each_named_namespace():
+    quotas = of_kind("ResourceQuota", {"jobs": {"quotas": {"a": 200, "b": 0}}})
+    found = {quota["metadata"]["namespace"]: quota["spec"]["hard"] for quota in quotas}
+    counted = "count/tputrainingjobs.tpujob.dev"
+    assert found == {"a": {counted: "200"}, "b": {counted: "0"}}
+    assert of_kind("ResourceQuota") == []
 
 
 def test_policy_is_bound_to_the_watched_namespaces_alone():

@@ -128,7 +128,7 @@ RULES = (
     Computed(
         "spec",
         "a spec of more bytes than every pod can repeat",
-        "the API server counts the characters of command, args and env only",
+        "the definition counts the characters of command, args and env, the chart's admission policy those of all",
         spec_size,
     ),
 )
