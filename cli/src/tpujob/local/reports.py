@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import threading
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,11 +53,13 @@ class ReportReader:
 
 def fetch_report(port: int) -> Report:
     """The report of a process of this machine; empty if it does not answer with one."""
-    # Without proxies: they cannot reach this machine's loopback.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    # Not urllib: its openers would ask a proxy, or read all of the machine's certificates for each report.
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
     try:
-        with opener.open(f"http://127.0.0.1:{port}{PATH}", timeout=TIMEOUT_SECONDS) as response:
-            report = json.load(response)
+        with contextlib.closing(connection):
+            connection.request("GET", PATH)
+            response = connection.getresponse()
+            report = json.load(response) if response.status == http.HTTPStatus.OK else {}
     except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return {}
     return report if isinstance(report, dict) else {}
