@@ -1,6 +1,8 @@
 # Everything a person does here is one of these targets; `make help` lists them.
 # A machine needs Python 3.12 or newer, and nothing else: uv and all the rest go into .venv.
 SHELL := /bin/bash
+# Where it is set, as in many container images, each process would compile all libraries anew: seconds of processor.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.14 python3; do "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 BIN := .venv/bin
 UV := $(BIN)/uv
@@ -8,7 +10,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
+.PHONY: help demo test scenes quick monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,25 +22,32 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 
 # More than the two cores that tests are made for: many wait for processes that wait.
 WORKERS ?= 3
-test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
+test: lint ## the linters, and every test that needs Python alone: each rule, and real processes
+	$(BIN)/python -m tools.run_tests --numprocesses $(WORKERS)
+
+scenes: .venv/go ## the long tests: a real control plane, Kueue, storage, outages, newcomers; builds Go programs first
 	@$(BIN)/python -m tools.localcluster tools || echo "tests that need these programs will say so"
-	$(BIN)/python -m tools.run_tests --numprocesses $(WORKERS) --durations=10 --durations-min=1
+	$(BIN)/python -m tools.run_tests --numprocesses $(WORKERS) -- tests/scenes
+
+quick: .venv/dev ## the tests that uncommitted changes, or those since BASE=…, can reach, nearest first, for some two minutes
+	$(BIN)/python -m tools.quick $(BASE)
 
 monitoring: .venv/go ## a real Prometheus scrapes real runs and an operator, and answers every query of the dashboards; minutes
-	$(BIN)/python -m tools.run_tests -m monitoring -- tests/control_plane
+	$(BIN)/python -m tools.run_tests -m monitoring -- tests/scenes/control_plane
 
 dashboard-pictures: .venv/go ## docs/images/dashboards anew, from a run of six minutes
-	$(BIN)/python -m tests.control_plane.pictures
+	$(BIN)/python -m tests.scenes.control_plane.pictures
 
 mutation: .venv/go ## put small mistakes into pure code, and count how many the tests notice; SAMPLE=400, some 15 minutes
 	nice $(BIN)/python -W ignore -m tools.mutation --sample $(or $(SAMPLE),400)
 
-lint: .venv/dev ## ruff, mypy, import arrows, yamllint, the limits of `make structure`
+lint: .venv/dev ## ruff, mypy, import arrows, yamllint, zizmor, the limits of `make structure`
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir .cache/import-linter
 	$(BIN)/yamllint --strict .
+	$(BIN)/zizmor --offline --no-progress --quiet --pedantic .github
 	$(BIN)/python -m tools.structure --check
 
 structure: .venv/dev ## imports between rooms, lines, cycles, long functions, fields without an example; KEEP=1 lowers the limits to them
@@ -119,7 +128,7 @@ e2e-isolated: .venv/dev ## a place without a network: from the bundle, a worksta
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")
 
 faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; an hour and a half
-	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane tests/nights
+	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/nights tests/scenes
 
 random-faults: .venv/dev ## random faults at random moments in jobs of real processes, and what must hold, into docs/reference/faults.md; MINUTES=60 SEED=1
 	$(BIN)/python -m benchmarks.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
@@ -128,7 +137,7 @@ random-pod-faults: .venv/go .cache/maxtext-pods/installed ## the same in pods, a
 	$(BIN)/python -m benchmarks.random_pod_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
 
 first-hours: .venv/go ## five people type what the pages say in a clean environment; prints how long each took
-	$(BIN)/python -m pytest -q -s tests/docs/test_five_users.py
+	$(BIN)/python -m pytest -q -s tests/scenes/docs/test_five_users.py
 
 run-pictures: .venv/dev ## docs/images/page.png and report.png anew, from a run of two minutes; needs Chromium
 	$(BIN)/python -m tests.multiprocess.pictures

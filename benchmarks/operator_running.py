@@ -39,8 +39,8 @@ from benchmarks.operator_cluster import (
     say,
 )
 from benchmarks.operator_pods import PodCopies, job_of, wait_until_counted, worker_jobs
-from tests.control_plane.reporting import reporting
 from tests.harness.operator_process import OperatorProcess
+from tests.scenes.control_plane.reporting import reporting
 from tools.localcluster.control_plane import ControlPlane
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -16,6 +16,7 @@ from xdist.remote import Producer
 from tests import quick_compiling
 from tests.division import CONTROL_PLANE, GroupScheduling, group
 from tests.fakes import Clock
+from tools import test_costs
 from tools.localcluster.processes import choose_ports_of_part
 from tpujob_launcher.child.processes import command_line
 
@@ -40,7 +41,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 LEAVING_SECONDS = 60.0
 """For a process that was told to end."""
 
-pytest_plugins = ["tests.control_plane.fixtures"]
+pytest_plugins = ["tests.scenes.control_plane.fixtures"]
 
 # What one worker of xdist has chosen, and not yet bound, another one does not choose.
 choose_ports_of_part(
@@ -89,6 +90,19 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except OSError:
         return False
+
+
+_used = test_costs.used()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attaches what this phase of the test cost."""
+    global _used
+    report = yield
+    before, _used = _used, test_costs.used()
+    report.user_properties.append((test_costs.PROPERTY, _used - before))
+    return report
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,10 @@ def test_root_holds_the_start_alone(package: str) -> None:
 def test_root_package_imports_none_of_its_rooms(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text())
     assert [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)] == []
+
+
+def test_every_folder_of_tests_is_of_one_kind() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    tested = {file.relative_to(ROOT / "tests").parts[0] for file in (ROOT / "tests").rglob("test_*.py")}
+    folders = {name for name in tested if not name.endswith(".py")}
+    assert folders == {Path(path).name for path in options["testpaths"]} - {"test_*.py"} | {"scenes", "e2e"}

@@ -2,6 +2,8 @@
 
 python -m tools.run_tests [OPTION OF PYTEST ...] [-- PATH ...]
 
+At the end stands what the tests cost (tools/test_costs.py); KEEP=1 keeps it in tests/costs.toml.
+
 A test that fails twice fails the run, and so does one that is skipped the second time. Paths follow `--`, so that the
 second run of a test is of that test only. If more than MOST_RETRIED tests fail, none is rerun, because that many are
 not flaky.
@@ -16,6 +18,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from tools import test_costs
 
 MOST_RETRIED = 20
 
@@ -37,8 +41,12 @@ def main(arguments: Sequence[str]) -> int:
     if "--" in options:
         split = options.index("--")
         options, paths = options[:split], options[split + 1 :]
-    failures, environment = Failures(), dict(os.environ)
-    code = int(pytest.main([*options, *paths], plugins=[failures]))
+    failures, account, environment = Failures(), test_costs.Account(), dict(os.environ)
+    code = int(pytest.main([*options, *paths], plugins=[failures, account]))
+    for line in test_costs.table(account.tests, test_costs.kept()):
+        say(line)
+    if environment.get("KEEP"):
+        test_costs.keep(account.files)
     # Other codes (interrupted, wrong usage, a file that cannot be imported) do not come from a test.
     if code != pytest.ExitCode.TESTS_FAILED or not failures.tests:
         return code

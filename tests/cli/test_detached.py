@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_run import Desk, data, desk, processes_below
+from tests.cli.desk import Desk, data, desk, processes_below
 from tools.localcluster.waiting import wait_for
 from tpujob.local import runs
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.cli.test_run import TRAINER, processes_below
+from tests.cli.desk import TRAINER, processes_below
 from tests.fakes import Exchange, HttpServer
 from tests.harness import tpu_vms
 from tests.harness.processes import COMPILED_ONCE

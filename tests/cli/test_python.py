@@ -1,4 +1,4 @@
-"""`tpujob.run`: how a run ends, as a value or an exception. `tests/docs/test_python.py` trains with it."""
+"""`tpujob.run`: how a run ends, as a value or an exception. `tests/scenes/docs/test_python.py` trains with it."""
 
 import os
 import re

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.control_plane.addresses import pod_address
-from tests.control_plane.reporting import reporting
 from tests.harness.jobs import Jobs
 from tests.quick_compiling import XLA_FLAGS
+from tests.scenes.control_plane.addresses import pod_address
+from tests.scenes.control_plane.reporting import reporting
 from tools.localcluster import pods
 from tools.localcluster.api import Object
 from tools.localcluster.plain_http import answers, opened

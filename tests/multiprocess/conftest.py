@@ -6,9 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.multiprocess.bucket import build_emulator, emulated_bucket
-from tools.localcluster.toolchain import ToolBuildError, ToolsUnavailable
-
 SEQUENCE_LENGTH = 32
 BATCH_SIZE = 8
 DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range(64))
@@ -41,23 +38,3 @@ def trainer_block(corpus):
         }
 
     return block
-
-
-def pytest_collection_finish(session):
-    """Builds the emulator before the first test: that may take longer than a test may."""
-    if any("bucket" in getattr(item, "fixturenames", ()) for item in session.items):
-        try:
-            build_emulator()
-        except (ToolsUnavailable, ToolBuildError):
-            return  # the fixture says it, to the tests that need it and no others
-
-
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory):
-    """A bucket of an emulator of Google Cloud Storage; skips where its program cannot be had."""
-    try:
-        build_emulator()
-    except ToolsUnavailable as reason:
-        pytest.skip(f"no storage emulator: {reason}")
-    with emulated_bucket("tests", tmp_path_factory.mktemp("bucket")) as found:
-        yield found

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.control_plane.addresses import pod_address
 from tests.fakes import Exchange, HttpServer
 from tests.nights.history import PodEnd
 from tests.nights.observer import LOST, Observer
 from tests.nights.schedule import PlannedJob
+from tests.scenes.control_plane.addresses import pod_address
 from tools.localcluster import pods
 from tools.localcluster.api import Api, ApiError, Object
 from tpujob_contract import kubernetes_names as names

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.control_plane.requests_made import requests_made
 from tests.harness.operator_process import OperatorProcess
 from tests.nights.history import History, PodEnd, Struck
 from tests.nights.invariants import left_over, untrue
@@ -17,6 +16,7 @@ from tests.nights.kubelet import Kubelet
 from tests.nights.observer import LOST, Observer
 from tests.nights.schedule import SECRET, Blow, Night, PlannedJob
 from tests.nights.stage import Stage
+from tests.scenes.control_plane.requests_made import requests_made
 from tools.localcluster.api import ApiError, Object
 from tpujob_contract import kubernetes_names as names
 

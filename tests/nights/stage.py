@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from tests.control_plane.proxy import Proxy
 from tests.harness.operator_process import NAME, RULES, OperatorProcess, grant_rights
 from tests.nights.observer import LOST
 from tests.nights.schedule import QUEUE, SECRET, Night
+from tests.scenes.control_plane.proxy import Proxy
 from tools.localcluster import binaries
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane

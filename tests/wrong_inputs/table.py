@@ -2,7 +2,7 @@
 
 | reader | runner |
 |---|---|
-| the API server, by the schema and CEL | tests/control_plane/test_admission.py |
+| the API server, by the schema and CEL | tests/scenes/control_plane/test_admission.py |
 | the operator | tests/resource/api/test_refusals.py |
 | `tpujob render`, `tpujob check` | tests/cli/test_wrong_inputs.py |
 | the trainer | tests/trainer/config/test_wrong_inputs.py |

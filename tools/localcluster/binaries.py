@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,12 +124,6 @@ PROGRAMS = {
             tags=("remove_all_sd", "enable_kubernetes_sd"),
         ),
         Program(
-            "promtool-2",
-            "promtool-2",
-            "github.com/prometheus/prometheus/cmd/promtool",
-            "github.com/prometheus/prometheus",
-        ),
-        Program(
             "kubeconform", "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "github.com/yannh/kubeconform"
         ),
         Program(
@@ -142,7 +137,7 @@ PROGRAMS = {
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "jobset", "helm")
 """For a cluster without a node."""
-CHECKERS = ("promtool", "promtool-2", "kubeconform", "actionlint")
+CHECKERS = ("promtool", "kubeconform", "actionlint")
 """With which tests check rules, queries, rendered charts and workflows."""
 QUEUE = ("kueue", "kube-scheduler")
 """What a cluster without a node also needs, for queued jobs."""
@@ -169,15 +164,18 @@ def path(name: str) -> Path:
 
 
 def build_all(announce: Callable[[str], object], names: Sequence[str] = CONTROL_PLANE) -> None:
-    """Builds the programs that are missing or out of date, and calls `announce` with a line before each.
+    """Builds the programs that are missing or out of date, and calls `announce` before each: which, how many, and
+    how long it has taken.
 
     Raises:
         ToolsUnavailable: There is no Go, or no network to fetch their source.
         ToolBuildError: One does not build.
     """
-    for name in names:
-        if _find(name) is None:
-            announce(f"building {name} {PROGRAMS[name].version} (the first time takes minutes)")
+    missing = [name for name in names if _find(name) is None]
+    begin = time.monotonic()
+    for number, name in enumerate(missing, start=1):
+        minutes, seconds = divmod(round(time.monotonic() - begin), 60)
+        announce(f"building {name} {PROGRAMS[name].version}, {number} of {len(missing)}, after {minutes}:{seconds:02}")
         path(name)
 
 

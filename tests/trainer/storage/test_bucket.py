@@ -1,4 +1,4 @@
-"""The same claims for every kind of storage that runs here; a real bucket's in tests/multiprocess/test_bucket.py."""
+"""The same claims for every kind of storage that runs here; a real bucket's in scenes/multiprocess/test_bucket.py."""
 
 import itertools
 import threading

@@ -17,7 +17,7 @@ from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.weights.load import read_shape
 from tpujob_trainer.tasks.stored_checkpoint import _read, export, shape_from, verify
 
-SAVED = Path(__file__).parents[2] / "multiprocess" / "golden_checkpoint" / "checkpoints.tar.xz"
+SAVED = Path(__file__).parents[2] / "scenes" / "multiprocess" / "golden_checkpoint" / "checkpoints.tar.xz"
 SHAPE = {"layers": 2, "embedDim": 8, "heads": 2, "kvHeads": 1, "headDim": 4, "mlpDim": 16, "vocabSize": 32}
 
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpujob_trainer.corpus.extract import inspection
+from tpujob_trainer.corpus.extract.description import TASK
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
 from tpujob_trainer.corpus.extract.units import cut
 from tpujob_trainer.corpus.workers import results
@@ -61,7 +62,7 @@ def directory(tmp_path):
     manifest = cut(make_manifest(DataConfig(path=f"{tmp_path}/*.parquet")), ROWS, None, field="spec.trainer.extract")
     write_manifest(manifest, str(where))
     bucket = open_bucket(where)
-    described = {"units": UNITS, "rows": UNITS * ROWS, "spec.trainer.extract.dtype": "float32"}
+    described = {"units": UNITS, "rows": UNITS * ROWS, TASK: "extract", "spec.trainer.extract.dtype": "float32"}
     bucket.create("extract.json", json.dumps(described))
     scratch = Scratch(str(tmp_path / "scratch"), 1000, field="spec.trainer.extract.scratch")
     engine = Engine(
