@@ -39,6 +39,15 @@ def test_program_on_cpu_is_given_its_devices():
     assert child_environment(environ, read_environment(environ))["JAX_LOCAL_DEVICE_IDS"] == "0,1,2,3"
 
 
+@pytest.mark.parametrize("name", ["https_proxy", "HTTP_PROXY", "grpc_proxy", "all_proxy"])
+def test_proxy_of_the_world_is_not_for_the_coordinator(launch: Launch, name: str) -> None:
+    show = "import os; print(os.environ['no_proxy'], os.environ['NO_PROXY'])"
+    environ = {name: "http://127.0.0.1:9", "NO_PROXY": "registry.example.com"}
+    launched = launch(sys.executable, "-c", show, environ=environ)
+    assert launched.wait() == 0, launched.stderr
+    assert launched.stdout.split() == ["registry.example.com,localhost,127.0.0.1,::1"] * 2
+
+
 def test_jax_in_a_pod_with_kubernetes_needs_no_token(launch: Launch):
     assert importlib.util.find_spec("kubernetes") is not None, "which JAX would look for a token with"
     with socket.socket() as free:

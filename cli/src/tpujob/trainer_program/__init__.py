@@ -20,6 +20,7 @@ from typing import IO, Any
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import KILLED, describe
+from tpujob_contract.proxies import without_proxies
 
 ANSWERED = (0, 1)
 """Exit codes of a program that wrote an answer; 1 is an answer with problems in it."""
@@ -114,6 +115,7 @@ def _command(program: Program, request: tuple[str | Mapping[str, Any], ...]) -> 
 
 def _environment(program: Program, environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
     environ = os.environ if environ is None else environ
+    environ = {**environ, **without_proxies(environ)}
     return {**environ, "JAX_PLATFORMS": "cpu"} if program in COMPUTE_ON_CPU else environ
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, Mapping, Sequence
 
 from tpujob_contract.environment import DistributedProcess, IndependentWorker, Process
+from tpujob_contract.proxies import without_proxies
 from tpujob_launcher.frameworks import known as frameworks
 
 _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
@@ -28,4 +29,5 @@ def child_environment(
         # Variables that the image sets could make independent workers wait for each other.
         for name in (*_JAX_VARIABLES, _LOCAL_DEVICES):
             child.pop(name, None)
-    return child
+    coordinators = [process.coordinator] if isinstance(process, DistributedProcess) else []
+    return {**child, **without_proxies(child, coordinators)}
