@@ -15,6 +15,7 @@ from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.whole import ShortAnswerError
 
 
 @pytest.fixture
@@ -116,9 +117,10 @@ def test_place_that_cannot_be_written_is_not_found(runtime):
         (FileNotFoundError(2, "bucket"), errors.NotFoundError, "cannot be read and written"),
         (ValueError("UNAVAILABLE: HTTP response code: 503"), errors.TrainerError, "cannot be reached at present"),
         (ConnectionRefusedError(111, "Connection refused"), errors.TrainerError, "cannot be reached at present"),
+        (ShortAnswerError("3 of its 6 bytes"), errors.TrainerError, "cannot be reached at present"),
         (NotADirectoryError(20, "Not a directory"), errors.ConfigurationError, "is not a directory"),
     ],
-    ids=["refused", "missing", "overloaded", "down", "file"],
+    ids=["refused", "missing", "overloaded", "down", "short", "file"],
 )
 def test_another_attempt_is_made_only_where_it_may_help(error, kind, said):
     found = unusable("gs://b/run", error)

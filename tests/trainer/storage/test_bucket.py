@@ -8,6 +8,7 @@ import pytest
 
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import Bucket, is_local, open_bucket
+from tpujob_trainer.storage.whole import ShortAnswerError
 
 number = itertools.count()
 
@@ -38,6 +39,41 @@ def test_what_was_written_is_read(bucket):
     bucket.write("a/b.json", "text")
     bucket.write("a/b.json", b"\x00bytes")
     assert bucket.read("a/b.json") == b"\x00bytes"
+
+
+FILES = {
+    "owner.json": b'{"owner": "default/a"}\n',
+    "lease.json": b'{"run": "0.0-x", "holder": "one"}',
+    "steps/3/fingerprints/metadata": b'{"algorithm": "tpujob/1"}',
+    "_data.parquet": b"PAR1 columns and their index PAR1",
+    "metrics.csv": b"step,loss\n1,2.5\n",
+    "rows.jsonl": b'{"a": 12}\n{"a": 3}\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("times", [1, 3, 99])
+def test_half_an_answer_is_read_again_and_never_taken_for_the_file(name, times, monkeypatch):
+    monkeypatch.setattr("tpujob_trainer.storage.whole.PAUSES_SECONDS", (0, 0, 0))
+    bucket = open_bucket(f"memory://half-{next(number)}")
+    bucket.write(name, FILES[name])
+    filesystem, left = fsspec.filesystem("memory"), itertools.count(times, -1)
+    read = filesystem.cat_file
+    monkeypatch.setattr(
+        filesystem, "cat_file", lambda path: read(path)[: len(FILES[name]) // 2] if next(left) > 0 else read(path)
+    )
+    if times < 99:
+        found = bucket.look(name)
+        assert found is not None
+        assert found.data == FILES[name]
+        return
+    with pytest.raises(ShortAnswerError, match=f"answers with {len(FILES[name]) // 2} of its {len(FILES[name])} bytes"):
+        bucket.look(name)
+
+
+def test_file_that_is_stored_damaged_is_returned_as_it_is(bucket):
+    bucket.write("owner.json", b'{"own')
+    assert bucket.read("owner.json") == b'{"own'
 
 
 def test_missing_object_is_not_found(bucket):

@@ -136,7 +136,7 @@ def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str
     Raises:
         ValueError: the file holds something else.
     """
-    values = json_object((folder(directory, step) / FINGERPRINTS / "metadata").read_text())
+    values = json_object(open_bucket(directory).read(f"{STEPS}/{step}/{FINGERPRINTS}/metadata"))
     try:
         algorithm, by_array = values["algorithm"], values["arrays"]
         found = {str(name): str(value) for name, value in by_array.items()}
@@ -164,7 +164,7 @@ def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
         ValueError: the file holds something else.
     """
     try:
-        found = json_object((folder(directory, step) / METADATA).read_text())["custom_metadata"]
+        found = json_object(open_bucket(directory).read(f"{STEPS}/{step}/{METADATA}"))["custom_metadata"]
     except (ValueError, KeyError) as error:
         raise ValueError(f"the file {METADATA} is not as it was written ({error!r})") from error
     if not isinstance(found, dict):

@@ -9,6 +9,7 @@ import fsspec
 
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.bucket import Stored
+from tpujob_trainer.storage.whole import read_whole
 
 
 class FsspecBucket:
@@ -28,16 +29,20 @@ class FsspecBucket:
 
     def read(self, name: str) -> bytes:
         """As `Bucket.read`."""
-        data: bytes = self._files.cat_file(self._path(name))
-        return data
+        found = read_whole(f"{self.url}/{name}", lambda: self._read(name))
+        assert found is not None
+        return found.data
+
+    def _read(self, name: str) -> Stored:
+        data = self._files.cat_file(self._path(name))
+        return Stored(data, hashlib.sha256(data).digest())
 
     def look(self, name: str) -> Stored | None:
         """As `Bucket.look`."""
         try:
-            data = self.read(name)
+            return read_whole(f"{self.url}/{name}", lambda: self._read(name))
         except FileNotFoundError:
             return None
-        return Stored(data, hashlib.sha256(data).digest())
 
     def write(self, name: str, data: bytes | str) -> None:
         """As `Bucket.write`."""

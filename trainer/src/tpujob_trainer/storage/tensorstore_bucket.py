@@ -16,6 +16,7 @@ from tpujob_contract import storage_address
 from tpujob_trainer.errors import brief
 from tpujob_trainer.storage import errors
 from tpujob_trainer.storage.bucket import Stored, is_local
+from tpujob_trainer.storage.whole import read_whole
 
 REQUEST_SECONDS = 30.0
 """Limit for one object, including all retries."""
@@ -38,6 +39,9 @@ class TensorStoreBucket:
 
     def look(self, name: str) -> Stored | None:
         """As `Bucket.look`."""
+        return read_whole(f"{self.url}/{name}", lambda: self._look(name))
+
+    def _look(self, name: str) -> Stored | None:
         found = self._wait(name, self._objects.read(name))
         return Stored(found.value, found.stamp.generation) if found.state == "value" else None
 

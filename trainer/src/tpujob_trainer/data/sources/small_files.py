@@ -31,6 +31,7 @@ def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
         StorageFailedError: the storage has failed for too long.
         ConfigurationError: the file is larger than MOST_BYTES.
     """
+    size = None
     if not query and "https" not in _protocols(filesystem):
         size = _unless_absent(location, lambda: filesystem.info(location).get("size"))
         if size is not None and size > MOST_BYTES:
@@ -38,7 +39,14 @@ def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
                 f"{location}: has {size:,} bytes, and {MOST_BYTES:,} are the most of a file of this kind; "
                 "is it the file that was meant?"
             )
-    return _unless_absent(location, lambda: filesystem.cat_file(location + query))
+
+    def read() -> bytes:
+        data: bytes = filesystem.cat_file(location + query)
+        if size is not None and len(data) < size:
+            raise ConnectionError(f"{location}: {len(data)} of {size} bytes came")
+        return data
+
+    return _unless_absent(location, read)
 
 
 def is_there(filesystem: Any, location: str) -> bool:
