@@ -91,7 +91,7 @@ ABOVE = 3
 """Levels above that value: `trainer`, `model` and `arguments`."""
 LARGE: dict[str, Object] = {
     "a free-form field": arguments("z" * MAX_SPEC_BYTES),
-    "many values": arguments([[[]]] * 400_000),
+    "many values": arguments([[[]]] * 30_000),
     "annotations": {"podAnnotations": {f"a{number}": "z" * 2048 for number in range(32)}},
 }
 ACCOUNT: Object = {"serviceAccountName": "trainer"}
