@@ -15,6 +15,7 @@ from tests.harness.operator_process import OperatorProcess
 from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster import binaries, pods
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 
@@ -191,6 +192,25 @@ def test_logs_without_a_node_say_why_there_are_none(shell: Shell, jobs: Jobs) ->
     told = shell("logs", "silent")
     assert "slice 0 host 0 | (no log: " in told
     assert "slice 0 host 1 | (no log: " in told
+
+
+def test_pods_with_the_labels_of_a_job_and_another_owner_are_no_pods_of_it(shell: Shell, jobs: Jobs) -> None:
+    """A neighbour's pods, which can have all labels."""
+    shell("submit", shell.write("honest"), "--no-follow")
+    first, _ = jobs.run("honest")
+    metadata = first["metadata"]
+    (owner,) = metadata["ownerReferences"]
+    for number, owners in enumerate([[], [owner | {"controller": False}]]):
+        labels = metadata["labels"] | ({} if owners else {kubernetes_names.COMPLETION_INDEX: "nonsense"})
+        forged = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"a-stranger-{number}", "labels": labels, "ownerReferences": owners},
+            "spec": {"containers": [{"name": "main", "image": "stranger"}]},
+        }
+        pods.set_running(jobs.api, jobs.api.create(f"/api/v1/namespaces/{jobs.namespace}/pods", forged))
+    assert len(json.loads(shell("describe", "honest", "-o", "json"))["pods"]) == 2
+    assert shell("logs", "honest").count("host 0 | ") == 1
 
 
 def test_doctor_names_what_is_there_and_what_is_missing(shell: Shell, operator: OperatorProcess) -> None:

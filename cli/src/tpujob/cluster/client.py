@@ -124,10 +124,30 @@ class Cluster:
                 raise
             raise not_installed() from error
 
-    def pods(self, job: str) -> list[Object]:
-        """The pods of a job, including those that are left from earlier attempts."""
-        selector = urlencode({"labelSelector": f"{kubernetes_names.JOB_NAME}={job}"})
-        return list(self.items(f"/api/v1/namespaces/{self.namespace}/pods?{selector}"))
+    def pods(self, job: Object) -> list[Object]:
+        """The pods of a job, including those that are left from earlier attempts.
+
+        Others in the namespace can write its labels on their pods, so the owners decide: Jobs of the job's JobSet. An
+        account that may not list Jobs compares their names alone.
+        """
+        status = job.get("status") or {}
+        names = f"{status.get('jobSet')}-{kubernetes_names.REPLICATED_JOB}-"
+        uids: set[str] | None = None
+        try:
+            selector = urlencode({"labelSelector": f"{kubernetes_names.JOBSET_NAME}={status.get('jobSet')}"})
+            jobs = self.items(f"/apis/batch/v1/namespaces/{self.namespace}/jobs?{selector}")
+            uids = {found["metadata"]["uid"] for found in jobs if _controller(found)["uid"] == status.get("jobSetUid")}
+        except ApiError as error:
+            if error.status != 403:
+                raise
+        selector = urlencode({"labelSelector": f"{kubernetes_names.JOB_NAME}={job['metadata']['name']}"})
+        pods = self.items(f"/api/v1/namespaces/{self.namespace}/pods?{selector}")
+        owners = ((pod, _controller(pod)) for pod in pods)
+        return [
+            pod
+            for pod, owner in owners
+            if owner["kind"] == "Job" and owner["name"].startswith(names) and (uids is None or owner["uid"] in uids)
+        ]
 
     def job_path(self, name: str = "") -> str:
         """The path of a job, or of all jobs in the namespace."""
@@ -253,6 +273,12 @@ def _check_kubeconfig() -> None:
     for name in kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep):
         with suppress(OSError, UnicodeError):  # of which the loader complains
             check_aliases(Path(name).expanduser().read_text(encoding="utf-8"))
+
+
+def _controller(found: Object) -> Object:
+    """The reference to an object's controller, with empty values if it has none."""
+    owners = (owner for owner in found["metadata"].get("ownerReferences") or () if owner.get("controller"))
+    return next(owners, {"kind": "", "name": "", "uid": ""})
 
 
 def _contexts(wanted: str | None) -> tuple[list[Any], Any]:

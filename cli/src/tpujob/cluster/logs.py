@@ -37,7 +37,7 @@ def pods_of(cluster: Cluster, name: str, *, slice_index: int | None, host: int |
         CommandError: there is no such job, or it has no pods now.
     """
     job = cluster.job(name)
-    if pods := chosen(cluster.pods(name), slice_index=slice_index, host=host):
+    if pods := chosen(cluster.pods(job), slice_index=slice_index, host=host):
         return pods
     raise CommandError(
         f"{name}: has no pods now. How each attempt ended: tpujob logs {name} --attempts",

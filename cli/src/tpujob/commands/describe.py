@@ -24,7 +24,8 @@ def describe(
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
-        job, pods = cluster.job(name), cluster.pods(name)
+        job = cluster.job(name)
+        pods = cluster.pods(job)
         path = f"/api/v1/namespaces/{cluster.namespace}/events?fieldSelector=type=Warning"
         related = {name, *(pod["metadata"]["name"] for pod in pods), (job.get("status") or {}).get("jobSet")}
         refused = ""

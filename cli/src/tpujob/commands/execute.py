@@ -30,8 +30,8 @@ def execute(
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
-        cluster.job(name)
-        pods = sorted(logs.chosen(cluster.pods(name), slice_index=slice_index, host=host), key=logs.place)
+        found = cluster.pods(cluster.job(name))
+        pods = sorted(logs.chosen(found, slice_index=slice_index, host=host), key=logs.place)
         running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
         if not running:
             raise CommandError(

@@ -81,8 +81,7 @@ def _in_pods(
     from tpujob.cluster.client import Cluster
 
     cluster = Cluster.connect(context=context, namespace=namespace)
-    cluster.job(name)
-    pods = [pod for pod in cluster.pods(name) if pod["status"].get("phase") == "Running"]
+    pods = [pod for pod in cluster.pods(cluster.job(name)) if pod["status"].get("phase") == "Running"]
     chosen = [pod for pod in sorted(pods, key=logs.place) if every_process or logs.place(pod) == (0, 0)]
     if not chosen:
         raise CommandError(f"{name}: process 0 does not run; `tpujob describe {name}` says why", exit_code=1)
