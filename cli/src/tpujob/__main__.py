@@ -4,12 +4,29 @@
 import _signal  # type: ignore[import-not-found]
 
 
+def _end(number: int, frame: object) -> None:
+    """Ends the command with a word, and with it the program that it waits for."""
+    import os
+
+    os.write(2, f"tpujob: ended by signal {number}\n".encode())
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
     """Runs the command line; Ctrl-C ends it silently until the commands, which handle it themselves, are imported."""
     # Under nohup, and in the background of a script, SIGINT is ignored and stays so.
     before = _signal.getsignal(_signal.SIGINT)
     if before is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    for number in (_signal.SIGTERM, _signal.SIGHUP):
+        if _signal.getsignal(number) == _signal.SIG_DFL:
+            _signal.signal(number, _end)
+    import sys
+
+    from tpujob.commands.streams import stream
+
+    is_run = sys.argv[1:2] == ["run"]
+    sys.stdout, sys.stderr = stream(1, goes_on=is_run), stream(2, goes_on=is_run)
     from typer.main import get_command
 
     from tpujob.main import app

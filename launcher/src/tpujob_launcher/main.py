@@ -32,9 +32,10 @@ from tpujob_contract.environment import (
     Process,
     read_environment,
 )
-from tpujob_contract.exit_codes import ExitCode, of_replaced_pod
+from tpujob_contract.exit_codes import KILLED, ExitCode, of_replaced_pod
 from tpujob_contract.reports.termination_message import failure_line, program_code_line
 from tpujob_launcher.attempts.attempts import Container
+from tpujob_launcher.child.memory import Memory
 from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.code.archive import CodeRefused
@@ -70,8 +71,8 @@ def launch(
         tpu: Where to look for a TPU and its holder.
         ends_process: Whether this process ends with that code, which a later stop signal must not change.
     """
-    message = TerminationMessage(environ)
-    with SignalQueue(ends_process=ends_process) as signals, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
+    message, memory = TerminationMessage(environ), Memory()
+    with SignalQueue(ends_process=ends_process) as signals, _scratch() as scratch:
         try:
             command = _command(arguments)
             process = _process(environ)
@@ -92,12 +93,23 @@ def launch(
         container_code = _container_code(exit_code, result, peers)
         if container_code == ExitCode.NO_ATTEMPT_LEFT:
             message.last_line = "\n".join(line for line in (program_code_line(exit_code), message.last_line) if line)
+        if exit_code == KILLED:
+            diagnostics = [*diagnostics, *memory.diagnostics()]
         if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
             diagnostics = [*diagnostics, *tpu_access.diagnostics(access, result.output)]
         if result.failure is not None and not result.failure.error:
             diagnostics.append(failure_line(result.failure.at, "its process ended"))
         message.write(exit_code, [*diagnostics, *report], last_words(result) if exit_code else b"")
         return container_code
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this launcher, in /tmp if the path of a socket in it were too long (108 bytes) otherwise."""
+    is_long = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER
+    return tempfile.TemporaryDirectory(prefix="tpujob-", dir="/tmp" if is_long else None)  # noqa: S108
+
+
+_LONGEST_FOLDER = 64
 
 
 @contextmanager

@@ -136,6 +136,7 @@ def _texts(
             why = "empty"
         elif why is None and "\0" in text:
             why = "binary"
+        path = path.encode(errors="surrogateescape").decode(errors="backslashreplace")  # names are bytes
         if why is None:
             yield path, text
         else:

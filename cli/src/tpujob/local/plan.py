@@ -145,5 +145,6 @@ def _local_argv(command: Sequence[str]) -> tuple[str, ...]:
             rest = tuple(command[len(launcher) :])
             # This interpreter replaces the image's Python: its environment has the trainer that the image would have.
             rest = (sys.executable, *rest[1:]) if rest[:1] in {("python",), ("python3",)} else rest
-            return (sys.executable, "-m", "tpujob_contract.launch", "--", *rest)
+            # -P: the modules of the current folder are not those of Python.
+            return (sys.executable, "-P", "-m", "tpujob_contract.launch", "--", *rest)
     return tuple(command)

@@ -28,6 +28,13 @@ SHOWN_CHARACTERS = 4000
 """How much of the end of a traceback is shown."""
 
 
+_START = (
+    "import runpy, sys; sys.path.append(''); del sys.argv[0]; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+"""As `-m`, but a job's own modules in the current folder hide none of Python's: the folder is the last on the path."""
+
+
 class Program(StrEnum):
     """The programs of the trainer that answer requests."""
 
@@ -110,7 +117,7 @@ def follow(program: Program, *request: str | Mapping[str, Any]) -> Iterator[dict
 
 def _command(program: Program, request: tuple[str | Mapping[str, Any], ...]) -> list[str]:
     arguments = [each if isinstance(each, str) else json.dumps(each) for each in request]
-    return [sys.executable, "-m", program, *arguments]
+    return [sys.executable, "-P", "-c", _START, program, *arguments]
 
 
 def _environment(program: Program, environ: Mapping[str, str] | None = None) -> Mapping[str, str]:

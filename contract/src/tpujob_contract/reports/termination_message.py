@@ -131,8 +131,9 @@ def write(path: Path, words: Union[str, bytes], last_line: str = "") -> bool:
         words: Text for people; cut if it is too long.
         last_line: Text for programs; never cut.
     """
-    last = last_line.encode()
-    given = words.encode() if isinstance(words, str) else words
+    # Names of files may hold bytes that no encoding has.
+    last = last_line.encode(errors="backslashreplace")
+    given = words.encode(errors="backslashreplace") if isinstance(words, str) else words
     kept = given[: LIMIT_BYTES - len(last) - bool(last)].decode(errors="ignore").encode()
     try:
         path.write_bytes(b"\n".join(part for part in (kept, last) if part))

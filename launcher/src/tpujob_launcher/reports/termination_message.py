@@ -57,7 +57,7 @@ class TerminationMessage:
         words, report = split_final_report(self.text)
         last = self.last_line
         if not self.text:
-            limit = LIMIT_BYTES - len(last.encode()) - bool(last)
+            limit = LIMIT_BYTES - len(last.encode(errors="backslashreplace")) - bool(last)
             termination_message.write(self._path, compose(exit_code, diagnostics, output, limit), last)
         elif last:
             lines = [last] if report is None else [FINAL_PREFIX + report, last]
@@ -73,7 +73,8 @@ def compose(exit_code: int, diagnostics: Sequence[str], output: bytes, limit: in
         output: The end of the program's output, in any encoding, with or without terminal colors.
         limit: Most bytes of the text.
     """
-    head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *diagnostics]).encode()[:limit]
+    words = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *diagnostics])
+    head = words.encode(errors="backslashreplace")[:limit]
     lines: List[bytes] = []
     room = limit - len(head)
     for line in reversed(_printable(output)):

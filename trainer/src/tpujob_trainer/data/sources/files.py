@@ -147,6 +147,11 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
+    for name in (root.folder, *(file.path for file in files)):
+        if not name.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in name):
+            raise ConfigurationError(
+                f"{field}: {name!a} is no UTF-8, which the list of data needs; rename it, or give a pattern without it"
+            )
     if not files:
         if is_pattern and is_there(filesystem, location):
             escaped = re.sub(r"([\[*?])", r"[\1]", location) + ("/**" if filesystem.isdir(location) else "")

@@ -140,7 +140,8 @@ class _Exit:
             words = "" if code == ExitCode.FINISHED else line
             # First of all: the cause is reported, whatever hangs or kills the process from now on.
             if words:
-                self._leave_message(words)
+                with contextlib.suppress(Exception):  # what cannot be kept is logged below
+                    self._leave_message(words)
             if code == ExitCode.STALLED:
                 self._stop.stacks = stack_traces.all_threads()
                 logger.error("Stacks of all threads:\n%s", self._stop.stacks)
