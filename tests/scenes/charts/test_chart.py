@@ -27,7 +27,7 @@ from tpujob_contract.connections.ports import REPORT
 from tpujob_operator.settings import Settings
 from tpujob_resource.crd.build import custom_resource_definition
 
-JOBSET = Path(__file__).parents[3] / "resource" / "jobset" / "golden" / "queued.jobset.yaml"
+JOBSET = Path(__file__).parents[2] / "resource" / "jobset" / "golden" / "queued.jobset.yaml"
 MONITORED = {"metrics": {"podMonitor": {"enabled": True}}}
 
 
