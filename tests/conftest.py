@@ -95,6 +95,13 @@ def _runs(pid: int) -> bool:
 _used = test_costs.used()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """What was built and imported before the first test is not a test's cost."""
+    global _used
+    _used = test_costs.used()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attaches what this phase of the test cost."""
