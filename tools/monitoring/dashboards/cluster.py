@@ -122,6 +122,8 @@ DASHBOARD = Dashboard(
                     [
                         Query("tpujob_operator_watch_missed_objects", "objects not seen, {{pod}}"),
                         Query("tpujob_operator_watch_restarts_total", "restarts, {{pod}}"),
+                        # No series before the first one.
+                        Query("sum(tpujob_operator_unreadable_objects_total) or vector(0)", "objects left aside"),
                     ],
                 ),
             ],

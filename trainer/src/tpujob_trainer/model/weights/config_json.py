@@ -48,7 +48,7 @@ def shape_of(
     except KeyError as error:
         raise ConfigurationError(f"{where}: {error.args[0]} is missing") from error
     except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+        raise ConfigurationError(f"{where}: {str(error)[:MOST_CHARACTERS]}") from error
 
 
 def _text_part(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
