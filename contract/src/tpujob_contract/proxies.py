@@ -21,7 +21,7 @@ _HOSTS = ("TPU_WORKER_HOSTNAMES", "MEGASCALE_COORDINATOR_ADDRESS")
 def without_proxies(environ: Mapping[str, str], hosts: Iterable[str] = ()) -> Dict[str, str]:
     """The variables that exempt this machine and the hosts of a job from proxies, beside what they exempt already.
 
-    None if the environment has no proxy.
+    Empty if the environment has no proxy.
 
     Args:
         environ: The environment that the variables are for.
