@@ -26,9 +26,9 @@ def main() -> None:
 
         def list_corpus() -> bytes:
             listed.append(worker)
-            return b"corpus"
+            return b'{"rows": 5000}'
 
-        assert setup.once(objects, worker, "corpus-1.0", list_corpus) == b"corpus"
+        assert setup.once(objects, worker, "corpus-1.0", list_corpus) == b'{"rows": 5000}'
         index = ProgressIndex(objects, worker, UNITS)
         assert not index.first().done.any()
         return index.listings

@@ -15,6 +15,7 @@ from tests.scenes.charts.test_values import SCHEMA
 KINDS = {each["kind"] for each in render({"metrics": {"podMonitor": {"enabled": True}}})} | {
     "ConfigMap",
     "PrometheusRule",
+    "ResourceQuota",
     "Role",
     "RoleBinding",
     "ServiceMonitor",

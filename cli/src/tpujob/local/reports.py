@@ -120,9 +120,15 @@ def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: R
     # Each worker has the units done when it last looked; one that was stopped while it compiled has no units.
     of_units = [each for each in (report, *finals) if each.get("units")]
     if of_units:
+        known = max(each.get("units_done") or 0 for each in of_units)
         report["units"] = of_units[0]["units"]
-        report["units_done"] = max(each.get("units_done") or 0 for each in of_units)
+        report["units_done"] = max(known, min(_results(checkpoint_dir), report["units"]))
     return report
+
+
+def _results(directory: str) -> int:
+    """The units that are done by an output directory, in `done/`; 0 for one in a bucket, as in `last_attempt`."""
+    return len(list(Path(directory, "done").glob("*.json"))) if storage_address.is_path(directory) else 0
 
 
 def final_report(termination_log: Path) -> Report:
