@@ -51,8 +51,6 @@ KILLED = 137
 
 KILLED_FROM_OUTSIDE = (137, 139, 135, 143, 130)
 """Death by SIGKILL, SIGSEGV, SIGBUS, SIGTERM and SIGINT, as a shell counts: a program does not choose these."""
-KILLED_FIRST_SECONDS = 2.0
-"""How much later than the errors of its peers such a death may be seen and still be their cause, on a busy machine."""
 
 REPLACED = (ExitCode.STOPPED, 143, KILLED)
 """Codes of a container that was asked to stop or was killed: if lost pods are replaced, only its pod is."""

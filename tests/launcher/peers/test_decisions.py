@@ -2,9 +2,10 @@
 
 import pytest
 
+from tpujob_contract.reports.first_end import first_of
 from tpujob_launcher.child.ending import FINISHED_SECONDS
-from tpujob_launcher.peers.decisions import LEAVE_SECONDS, READY_SECONDS, STEADY_SECONDS, Decisions, first_of
-from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
+from tpujob_launcher.peers.decisions import LEAVE_SECONDS, READY_SECONDS, STEADY_SECONDS, Decisions
+from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message, known_of
 
 
 def decisions(*, processes: int = 3, limit: int = 2) -> Decisions:
@@ -68,10 +69,20 @@ def test_a_process_that_finished_is_named_once_when_the_others_go_on() -> None:
     assert made.seconds(80.0) is None
 
 
-@pytest.mark.parametrize("said", ["", "vm: process 0 of 3: "], ids=["in its log", "as its last word"])
-def test_who_ends_since_another_did_is_not_the_cause(said: str) -> None:
-    echo = end(0, line=f"{said}ended with process 2 on host c, which was first: sys.exit(3)", at=100.0)
-    assert first_of([echo, end(2, 3, "SystemExit: 3", at=100.1)]).process == 2
+@pytest.mark.parametrize(
+    ("ends", "first"),
+    [
+        ([end(1, at=5.0), end(2, line="lost process 1 on host b: its connection broke", at=4.0)], 1),
+        ([end(0, line="ended with process 2 on host c, which was first: x", at=1.0), end(2, at=9.0)], 2),
+        ([end(0, line="vm: process 0 of 3: ended with process 2 on host c, which was first: x"), end(2, at=101.0)], 2),
+        ([end(0, line="lost process 1 of the pool", at=1.0), end(2, at=9.0)], 0),
+        ([end(1, line="no step; behind the others: process 1 on host b", at=5.0), end(2, at=9.0)], 1),
+        ([end(1, code=134, at=5.0), End(2, 137, 25.0, "", is_lost=True)], 2),
+    ],
+    ids=["lost another", "follows", "as its last word", "words of a program's own", "names itself", "a lost pod"],
+)
+def test_the_line_of_an_end_says_whether_it_follows_from_another(ends: list[End], first: int) -> None:
+    assert first_of(ends, known_of).process == first
 
 
 def test_a_final_code_wins_over_a_crash_that_came_before_it() -> None:
@@ -310,32 +321,3 @@ def test_a_new_launcher_0_to_which_nobody_comes_gives_up() -> None:
     assert made.look(0.0) == []
     assert made.look(WAIT - 1) == []
     assert made.look(WAIT) == [(OVER, {"reason": "the pod of process 1 was not replaced within 100 s"})]
-
-
-@pytest.mark.parametrize(
-    ("ends", "first"),
-    [
-        ([end(1, at=5.0), end(2, at=4.0)], 2),
-        ([end(1, at=5.0), end(2, line="lost process 1 on host b: its connection broke", at=4.0)], 1),
-        ([end(0, line="ended with process 2 on host c, which was first: x", at=1.0), end(2, at=9.0)], 2),
-        ([end(1, at=5.0), end(2, code=137, at=6.5)], 2),
-        ([end(1, at=5.0), end(2, code=137, at=9.5)], 1),
-        ([end(0, line="lost process 1 on host b: silent", at=3.0), end(2, line="lost process 1 on host b", at=2.0)], 2),
-        ([end(0, line="lost process 1 of the pool", at=1.0), end(2, at=9.0)], 0),
-        ([end(1, code=134, at=5.0), End(2, 137, 25.0, "", is_lost=True)], 2),
-        ([end(1, at=5.0), End(2, 137, 95.0, "", is_lost=True)], 1),
-    ],
-    ids=[
-        "the earliest",
-        "not one that lost another",
-        "not one that follows",
-        "the killed one",
-        "killed long after",
-        "the first that noticed",
-        "words of a program's own",
-        "a silent machine",
-        "a pod that was lost long after",
-    ],
-)
-def test_the_cause_is_the_end_that_the_others_follow_from(ends: list[End], first: int) -> None:
-    assert first_of(ends).process == first

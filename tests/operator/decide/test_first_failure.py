@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.operator.building import ended, job, jobset, observed, recorded, stored
+from tests.operator.building import NOW, ended, job, jobset, observed, recorded, stored
 from tpujob_contract.reports.termination_message import failure_line
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure, recorded_end
@@ -11,23 +11,24 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
 
-SAID = failure_line(1000.25, "E: a")
+
+def failed(after: float) -> str:
+    """The message of a program that failed so many seconds after `NOW`."""
+    return failure_line(NOW.timestamp() + after, "E: a")
+
+
 NAMES = "ended with process 1 on host b, which was first: exit code 1, crashed\n" + "x" * 4000
 CAUSES = {
     # name: (ends, index of the host to be named)
-    "the only one": ([ended(1, 1)], 1),
     "the earlier one": ([ended(0, 134, after=2), ended(1, 1, after=1)], 1),
-    "the fatal one, however late": ([ended(0, 1), ended(1, 78, after=9)], 1),
-    "the earlier of two fatal ones": ([ended(0, 77, after=1), ended(1, 76)], 1),
+    "the fatal one, although it was asked to stop": ([ended(0, 1), ended(1, 78, was_asked=True)], 1),
     "not one that was asked to stop": ([ended(0, 143, was_asked=True), ended(1, 1, after=2)], 1),
     "not one that stopped by contract": ([ended(0, 75), ended(1, 137, after=3)], 1),
-    "the one with a code of its own within a second": ([ended(0, 1), ended(1, 139)], 1),
-    "the fatal one, although it was asked to stop": ([ended(0, 1), ended(1, 78, was_asked=True)], 1),
-    "the one that says it failed first, within a second": (
-        [ended(0, 1, message=failure_line(1000.75, "E: b")), ended(1, 1, message=failure_line(1000.25, "E: a"))],
+    "the one with a code of its own within a second": ([ended(0, 1), ended(1, 134)], 1),
+    "the one that says it failed first, though it ended last": (
+        [ended(0, 1, message=failed(0.75)), ended(1, 1, after=3, message=failed(0.25))],
         1,
     ),
-    "one that says when it failed, before one that does not": ([ended(0, 1), ended(1, 1, message=SAID)], 1),
     "not one that names another, though that one ended later": ([ended(0, 1, message=NAMES), ended(1, 1, after=4)], 1),
     "by position within a second": ([ended(1, 1), ended(0, 1)], 0),
     "of the newest attempt": ([ended(0, 1, after=50), ended(1, 1, attempt=1)], 1),

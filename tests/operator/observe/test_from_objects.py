@@ -8,6 +8,7 @@ import pytest
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tpujob_contract import kubernetes_names
 from tpujob_contract.reports.termination_message import NOT_ASKED
+from tpujob_operator.decide.first_failure import first_of
 from tpujob_operator.observe.cache import PodCache
 from tpujob_operator.observe.from_objects import (
     ended_by_deletion,
@@ -298,7 +299,9 @@ def test_the_many_that_end_with_one_host_are_not_taken_for_the_first() -> None:
         said, after = (named, 0) if index < 99 else ("Killed", 5)
         evidence.note(KEY, pod(index, state=terminated(1, message=said, after=after)))
     ends = evidence.of(KEY, JOBSET_UID)
-    assert min(ends, key=lambda end: end.cause_order).host_index == 99
+    first = first_of(ends)
+    assert first is not None
+    assert first.host_index == 99
     assert len(ends[98].message) == 200
 
 

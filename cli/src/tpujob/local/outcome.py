@@ -8,7 +8,9 @@ from typing import Any
 
 from tpujob.local.supervisor import BY_SIGNAL, Exit
 from tpujob_contract import ExitCode
-from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, describe
+from tpujob_contract.exit_codes import FATAL, describe
+from tpujob_contract.reports.first_end import ProcessEnd, first_of
+from tpujob_contract.reports.termination_message import failed_at, named_in, stopped_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,7 @@ class Outcome:
     culprit: Exit | None
     """The process that failed first; None unless the job failed."""
     witness: Exit | None = None
-    """The process whose message names the culprit, which may have left no message; None: the culprit ended first."""
+    """The process whose message names the culprit, which may have left no message; None: none does."""
 
     @property
     def reason(self) -> str:
@@ -32,58 +34,67 @@ class Outcome:
         return f"process {process.index} ({process.name}): exit code {describe(self.culprit.code)}"
 
 
-def judge(
-    exits: Sequence[Exit],
-    named: Mapping[int, int] | None = None,
-    failed_at: Mapping[int, float] | None = None,
-    stopped_at: Mapping[int, float] | None = None,
-) -> Outcome:
+def judge(exits: Sequence[Exit], messages: Mapping[int, str] | None = None) -> Outcome:
     """The result of a run, from the exits of its processes.
 
-    A process with an exit code that no retry would change (76–78) is the culprit, whenever it ended; else the first
-    failure is: the later ones are peers that lost it. A process that was asked to stop is the culprit only if a peer
-    names it, because it may have hung until its peers ended, or if it reports that it failed before.
+    The culprit is the process that failed first, or the one that its message names as the cause: that one may have
+    hung until its peers ended, and was asked to stop then.
 
     Args:
         exits: In the order of ending.
-        named: Process → the process that its message names as the cause of its end.
-        failed_at: Process → when its program failed, as Unix time, if that was before its end.
-        stopped_at: Process → when its program, which ended with 75, was asked to stop, or ended.
+        messages: The termination message of each process that left one, by the process's index.
     """
-    failed_at, stopped_at = failed_at or {}, stopped_at or {}
-    moments = {**stopped_at, **failed_at}
-    failures = [e for e in exits if e.code != ExitCode.FINISHED]
+    ends = [_Failure(each, (messages or {}).get(each.process.index, "")) for each in exits]
+    failures = [each for each in ends if each.exit.code != ExitCode.FINISHED]
     if not failures:
         return Outcome(phase="Succeeded", exit_code=0, culprit=None)
-    fatal = [e for e in failures if e.code in FATAL]
-    crashed = [
-        e
-        for e in failures
-        if not e.asked_to_stop or e.process.index in (stopped_at if e.code == ExitCode.STOPPED else failed_at)
-    ]
-    crashed.sort(key=lambda each: moments.get(each.process.index, each.ended_at) - _head_start(each))
+    first = first_of(failures, lambda each: each.known)
     # The first was an exit with 75 (saved, start again) without a request: the ends of its peers follow from it.
-    if not fatal and (not crashed or crashed[0].code == ExitCode.STOPPED):
+    if first.exit.code not in FATAL and (first.was_stopped or first.exit.code == ExitCode.STOPPED):
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
-    first = (fatal or crashed)[0]
-    culprit = _named_by(first, failures, named or {})
-    if culprit is None:
-        return Outcome(phase="Failed", exit_code=first.code, culprit=first)
+    culprit = next((each for each in failures if each.exit.process.index == first.names), first).exit
+    witnesses = [each for each in failures if each.names == culprit.process.index]
+    witness = first_of(witnesses, lambda each: each.known).exit if witnesses else None
     # If it was asked to stop while it was ending, an exit code is still its own, but a signal may be from the request.
     own_end = culprit.code != ExitCode.STOPPED and (not culprit.asked_to_stop or culprit.code < BY_SIGNAL)
-    return Outcome(phase="Failed", exit_code=culprit.code if own_end else first.code, culprit=culprit, witness=first)
+    code = culprit.code if own_end else first.exit.code
+    return Outcome(phase="Failed", exit_code=code, culprit=culprit, witness=witness)
 
 
-def _head_start(end: Exit) -> float:
-    """Seconds by which a killed process, or one that asks for another start, is ranked before other failures."""
-    comes_first = end.code in (*KILLED_FROM_OUTSIDE, ExitCode.STOPPED)
-    return KILLED_FIRST_SECONDS if comes_first and not end.asked_to_stop else 0.0
+@dataclass(frozen=True)
+class _Failure:
+    """The exit of a process, with its termination message."""
 
+    exit: Exit
+    message: str
 
-def _named_by(first: Exit, failures: Sequence[Exit], named: Mapping[int, int]) -> Exit | None:
-    """The failure that the message of the first one names as its cause; None: there is none."""
-    other = named.get(first.process.index)
-    return next((each for each in failures if each.process.index == other and each is not first), None)
+    @property
+    def own_time(self) -> float | None:
+        """When its program failed, or ended with 75, by its own account, as Unix time; None: it gives none."""
+        stopped = stopped_at(self.message) if self.exit.code == ExitCode.STOPPED else None
+        return failed_at(self.message) or stopped
+
+    @property
+    def names(self) -> int | None:
+        """The other process that its message names as the cause of its end; None: there is none."""
+        named = named_in(self.message)
+        return None if named == self.exit.process.index else named
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended because it was asked to stop."""
+        return self.exit.asked_to_stop and self.own_time is None
+
+    @property
+    def known(self) -> ProcessEnd:
+        """What is known about it, for the judgement of which one was first."""
+        return ProcessEnd(
+            self.exit.code,
+            self.exit.ended_at if self.own_time is None else self.own_time,
+            names_another=self.names is not None,
+            was_asked=self.exit.asked_to_stop,
+            is_own_time=self.own_time is not None,
+        )
 
 
 def summary(

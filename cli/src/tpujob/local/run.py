@@ -30,7 +30,6 @@ from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
-from tpujob_contract.reports.termination_message import failed_at, named_in, stopped_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
@@ -83,7 +82,8 @@ def run_job(
     warnings += needed.warnings
     runs.keep(lead.log.parent, [process.report_port for process in processes])
     exits, report = _supervise(job, processes, placement, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
-    outcome, checkpoint_dir = _outcome(exits), lead.environ[names.CHECKPOINT_DIR]
+    messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
+    outcome, checkpoint_dir = judge(exits, messages), lead.environ[names.CHECKPOINT_DIR]
     has_trainer = job.spec.trainer is not None
     closing = Closing(
         outcome,
@@ -165,20 +165,6 @@ def _supervise(
         # A short run may end before a report was read that names the step from which it resumed.
         display.show(report)
     return exits, report
-
-
-def _outcome(exits: list[Exit]) -> Outcome:
-    """The result of a run, from the exits and the termination messages of its processes."""
-    messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
-    named = {index: named_in(message) for index, message in messages.items()}
-    failed = {index: failed_at(message) for index, message in messages.items()}
-    stopped = {index: stopped_at(message) for index, message in messages.items()}
-    return judge(
-        exits,
-        {index: other for index, other in named.items() if other is not None},
-        {index: moment for index, moment in failed.items() if moment is not None},
-        {index: moment for index, moment in stopped.items() if moment is not None},
-    )
 
 
 def refusal(error: CommandError) -> dict[str, Any]:

@@ -12,13 +12,13 @@ after one restart.
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
+from tpujob_contract.exit_codes import FATAL, KILLED, ExitCode
+from tpujob_contract.reports.first_end import first_of
 from tpujob_contract.reports.in_place import ALL_NEW
-from tpujob_contract.reports.termination_message import named_in
 from tpujob_launcher.child.ending import FINISHED_SECONDS
-from tpujob_launcher.peers.messages import GO, OVER, RESTART, STALLED, End, Message
+from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message, known_of
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -29,9 +29,6 @@ READY_SECONDS = 60.0
 LEAVE_SECONDS = 5.0
 """From the loss of a pod until the programs of the others are ended: the connection may come back, and programs that
 end because a peer was asked to stop save first. Kubernetes replaces a pod after 10 s at the earliest."""
-LOST_FIRST_SECONDS = 30.0
-"""How much later than the errors of its peers the loss of a pod may be noticed and still be their cause: a dead machine
-is noticed only after this silence."""
 
 
 class Decisions:
@@ -198,7 +195,7 @@ class Decisions:
             return self._missing(now)
         if now < self._go_at:
             return []
-        cause = first_of(self._ends.values())
+        cause = first_of(self._ends.values(), known_of)
         self._ends, self._is_ending, self._go_at, self._began = {}, False, None, now
         self._wait_until = None
         end: Dict[str, Any] = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
@@ -274,21 +271,3 @@ class Decisions:
 
 def _lost(process: int, at: float, how: str = "its container is gone") -> End:
     return End(process, KILLED, at, how, is_lost=True)
-
-
-def first_of(ends: Collection[End]) -> End:
-    """The end that caused the others: the earliest of those that do not name another process as their cause.
-
-    A process killed from outside precedes the errors that its peers had because of it; a lost pod does so by a larger
-    margin, since the silence of a machine is noticed late. Times come from the clocks of several hosts: if these differ
-    by more than the ends do, the wrong process is named, and nothing else changes.
-    """
-    # A stall names the process that is behind the others, which is not an end of that process.
-    own = [end for end in ends if end.kind == STALLED or named_in(end.line) in (None, end.process)]
-    return min(own or ends, key=_order)
-
-
-def _order(end: End) -> float:
-    if end.is_lost:
-        return end.at - LOST_FIRST_SECONDS
-    return end.at - KILLED_FIRST_SECONDS * (end.code in KILLED_FROM_OUTSIDE)

@@ -8,6 +8,8 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
+from tpujob_contract.reports.first_end import ProcessEnd
+from tpujob_contract.reports.termination_message import named_in
 
 VERSION = 1
 LINE_CHARACTERS = 500
@@ -139,6 +141,12 @@ def _time_in(values: Mapping[str, Any], name: str) -> Optional[float]:
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:
     """At most `limit` characters of a text; those that a line or an environment variable cannot hold become blanks."""
     return "".join(each if each.isprintable() else " " for each in text[:limit])
+
+
+def known_of(end: End) -> ProcessEnd:
+    """What launcher 0 knows about an end, for the judgement of which one was first."""
+    names_another = named_in(end.line) not in (None, end.process)
+    return ProcessEnd(end.code, end.at, names_another=names_another, is_lost=end.is_lost)
 
 
 def values_of(end: End) -> Mapping[str, Any]:

@@ -14,10 +14,21 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from tpujob_contract.exit_codes import FATAL
 from tpujob_contract.process_ids import process_name
+from tpujob_contract.reports.first_end import first_of
 from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import verdict
-from tpujob_launcher.peers.decisions import first_of
-from tpujob_launcher.peers.messages import ASKED, END, FAILED, MET, REFUSED, STALLED, End, Message, values_of
+from tpujob_launcher.peers.messages import (
+    ASKED,
+    END,
+    FAILED,
+    MET,
+    REFUSED,
+    STALLED,
+    End,
+    Message,
+    known_of,
+    values_of,
+)
 from tpujob_launcher.peers.verdict import ENDING, Program
 
 BEATS = 5
@@ -179,7 +190,7 @@ class Watch:
             self._put_losses_first(end, now)
         self._heard_at.pop(end.process, None)
         self._ends[end.process] = verdict.stalled(end, self._states, self.name) if end.kind == STALLED else end
-        first = first_of(self._ends.values())
+        first = first_of(self._ends.values(), known_of)
         if first == self.end:
             return []
         self.end = first

@@ -17,7 +17,7 @@ from tpujob_operator.decide.disruption_record import (
     recorded_disruption,
     recorded_lost_node,
 )
-from tpujob_operator.decide.first_failure import recorded_asking, recorded_end
+from tpujob_operator.decide.first_failure import first_of, recorded_asking, recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing
 from tpujob_operator.observe.state import Ended, Leaving, Observed
 from tpujob_resource.messages.conditions import ended
@@ -58,7 +58,7 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         message = _disruption_message(min(asked, key=_asked_at)) + _finished_early(ends)
         return AttemptCause(cause=Cause.DISRUPTION, message=message)
     own = [end for end in unasked if not end.is_consequence]
-    first = min(own, key=lambda end: end.cause_order, default=None)
+    first = first_of(own)
     named = None if first is None or first.exit_code in FATAL else termination_message.named_in(first.message)
     if first is not None and named is None:
         missing = recorded_missing(observed, attempt)
@@ -67,7 +67,7 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
         message = f"{what} failed with exit code {describe(first.exit_code)}."
         return AttemptCause(cause=Cause.CRASH, message=message, crashed=first)
-    stopped = min((end for end in unasked if end.is_consequence), key=lambda end: end.cause_order, default=None)
+    stopped = first_of(end for end in unasked if end.is_consequence)
     if stopped is not None:
         asks = f"ended with exit code {ExitCode.STOPPED}, by which a program asks to be started again"
         what = f"Pod {stopped.pod} {asks}, and nobody is known to have asked it to stop."
@@ -85,9 +85,8 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
 
 
 def fatal_end(observed: Observed) -> Ended | None:
-    """The earliest end with an exit code after which a restart does not help; None: there is none."""
-    fatal = (end for end in _all_ends(observed) if end.exit_code in FATAL)
-    return min(fatal, key=lambda end: end.finished_at, default=None)
+    """The first end with an exit code after which a restart does not help; None: there is none."""
+    return first_of(end for end in _all_ends(observed) if end.exit_code in FATAL)
 
 
 def _all_ends(observed: Observed) -> list[Ended]:

@@ -6,8 +6,10 @@ soon as there is one, and replaced by an earlier cause of the same attempt, or b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpujob_contract.exit_codes import FATAL, ExitCode
-from tpujob_contract.reports import termination_message
+from tpujob_contract.reports import first_end, termination_message
 from tpujob_operator.decide.in_place import has_gone_on
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_resource.models.status import Failure
@@ -31,11 +33,11 @@ def first_failure(observed: Observed) -> Failure | None:
     # An end on request (suspend, eviction) is a failure of the job only if the JobSet failed, or its code is fatal.
     if observed.jobset is None or observed.jobset.outcome != "Failed":
         seen = [end for end in seen if not end.is_consequence or end.exit_code in FATAL]
-    if not seen:
-        return recorded
-    newest = max(end.attempt for end in seen)
+    newest = max((end.attempt for end in seen), default=0)
     telling = [end for end in seen if end.attempt == newest or end.exit_code in FATAL]
-    first = min(telling, key=lambda end: end.cause_order)
+    first = first_of(telling)
+    if first is None:
+        return recorded
     if recorded is not None and first.pod == recorded.pod and first.attempt == (recorded.attempt or 0):
         return recorded
     return _to_status(first)
@@ -55,10 +57,30 @@ def asked_again(observed: Observed) -> Failure | None:
     seen = [end for end in observed.ended if end.exit_code == ExitCode.STOPPED and not end.was_asked]
     if before is not None:
         seen.append(before)
-    first = min(seen, key=lambda end: (-end.attempt, *end.cause_order), default=None)
+    newest = max((end.attempt for end in seen), default=0)
+    first = first_of(end for end in seen if end.attempt == newest)
     if first is None or (before is not None and (first.pod, first.attempt) == (before.pod, before.attempt)):
         return recorded
     return _to_status(first)
+
+
+def first_of(ends: Iterable[Ended]) -> Ended | None:
+    """The end from which the others of an attempt follow; None: there are no ends."""
+    by_place = sorted(ends, key=lambda end: (end.slice_index, end.host_index))
+    return first_end.first_of(by_place, _known_of) if by_place else None
+
+
+def _known_of(end: Ended) -> first_end.ProcessEnd:
+    failed_at = termination_message.failed_at(end.message)
+    return first_end.ProcessEnd(
+        end.exit_code,
+        end.finished_at.timestamp() if failed_at is None else failed_at,
+        names_another=termination_message.named_in(end.message) is not None,
+        # Also with exit code 75, if the operator did not see a request: a peer may have passed one on.
+        was_asked=end.is_consequence,
+        is_own_time=failed_at is not None,
+        is_cut=failed_at is None,
+    )
 
 
 def recorded_asking(observed: Observed) -> Ended | None:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tpujob_contract.exit_codes import FATAL, ExitCode
-from tpujob_contract.reports import termination_message
+from tpujob_contract.exit_codes import ExitCode
 from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.stored import StoredJob
@@ -64,23 +63,6 @@ class Ended:
     """Resource version of the pod when its end was first observed; grows with every write in the cluster."""
     asked_version: int | None = None
     """The same for when a request to stop was first observed; None if that was after its end."""
-
-    @property
-    def cause_order(self) -> tuple[object, ...]:
-        """Sorts the likeliest first cause of an attempt's failure to the front.
-
-        Exit codes 76 to 78 come first, whatever their time: such a process gives the reason. Then processes that ended
-        by themselves, before those that were asked to stop or that name another process: they may end before it,
-        because its exit handlers take time. Then the time, which has a precision of seconds and differs between hosts.
-        Within a second, other codes come before 1, with which the trainer's processes follow another one's end; then
-        the time at which a program reports that it failed; last the position, so that the order is deterministic.
-        """
-        failed_at = termination_message.failed_at(self.message)
-        said = (failed_at is None, failed_at or 0.0)
-        place = (self.slice_index, self.host_index)
-        names_another = termination_message.named_in(self.message) is not None
-        first = (self.exit_code not in FATAL, self.is_consequence, names_another)
-        return (*first, self.finished_at, self.exit_code == 1, *said, *place)
 
     @property
     def is_consequence(self) -> bool:
