@@ -10,7 +10,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test scenes quick monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
+.PHONY: help demo test scenes quick monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -200,22 +200,17 @@ bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts,
 	$(BIN)/python -m benchmarks.checkpoint
 	$(BIN)/python -m benchmarks.checkpoint --bucket
 
-bench-commands: .venv/dev ## processor time of commands that need no device, before they do anything
-	$(BIN)/python benchmarks/commands.py
+bench-commands: .venv/dev ## processor time of commands that need no device, before they do anything, and of the trainer's imports
+	$(BIN)/python -m benchmarks.commands
 
 bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
-	$(BIN)/python benchmarks/restart.py
-	$(BIN)/python benchmarks/imports.py
+	$(BIN)/python -m benchmarks.restart
 
 bench-recovery: .venv/go .cache/maxtext/installed .cache/maxtext-pods/installed ## from a fault to the next step, in place and anew, into docs/reference/recovery.md; after `make cluster`; an hour
 	$(BIN)/python -m benchmarks.recovery
 
-bench-start: .venv/dev ## what thousands of processes that meet, beat and vote cost process 0; SIZES chooses, and 10,000 need as many open files
-	$(BIN)/python -m benchmarks.start --sizes $(or $(SIZES),64 512 2048 10000)
-	$(BIN)/python -m benchmarks.start_store
-
-bench-launchers: .venv/dev ## one death among thousands of launchers, until all have started again in place; SIZES chooses
-	$(BIN)/python -m benchmarks.launchers --sizes $(or $(SIZES),64 512 2048)
+bench-launchers: .venv/dev ## what thousands of launchers that meet and report cost launcher 0, and one death among them; SIZES chooses, and 10,000 need as many open files
+	$(BIN)/python -m benchmarks.launchers --sizes $(or $(SIZES),64 512 2048 10000)
 
 bench-operator: .venv/dev tools ## 500 jobs at once on a real API server, beside Kubeflow Trainer, and 20 that train: JOBS=5000 RUNNING=1000 for the large figures
 	$(BIN)/python -m benchmarks.operator_load --jobs $(or $(JOBS),500)
@@ -229,12 +224,12 @@ profile-operator: .venv/dev tools ## where the operator's processor time goes: a
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python -m benchmarks.data
-	$(BIN)/python benchmarks/data_scale.py
-	$(BIN)/python benchmarks/data_memory.py
-	$(BIN)/python benchmarks/data_replaced.py
+	$(BIN)/python -m benchmarks.data_limits scale
+	$(BIN)/python -m benchmarks.data_limits memory
+	$(BIN)/python -m benchmarks.data_replaced
 
 bench-extract: .venv/dev .cache/reference/installed ## activations beside the bare forward pass and beside transformers with hooks; PyTorch as below
-	$(BIN)/python benchmarks/extract.py --torch .cache/reference/bin/python
+	$(BIN)/python -m benchmarks.extract --torch .cache/reference/bin/python
 
 .cache/reference/installed: .venv/uv requirements/reference.in
 	@$(UV) venv --quiet --clear --python $(BIN)/python .cache/reference

@@ -11,11 +11,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
+from benchmarks.common import say, show, table
+from benchmarks.our_cpu_loop import random_batch
 from tpujob_trainer.config.resolve import resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.model.custom_model import make_model
@@ -23,8 +25,7 @@ from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.run_step import make_run_step
-from tpujob_trainer.train.step import Batch, init_state
-from tpujob_trainer.train.step_flags import StepFlags
+from tpujob_trainer.train.step import init_state
 
 SMALL = {"embedDim": 512, "mlpDim": 2048, "heads": 4, "kvHeads": 4, "layers": 2, "vocabSize": 2048}
 LARGE = {"embedDim": 2048, "mlpDim": 8192, "heads": 16, "kvHeads": 8, "layers": 16, "vocabSize": 32000}
@@ -54,15 +55,7 @@ def step_figures(size: str, remat: str, targets: tuple[Any, ...]) -> dict[str, f
     optimizer = make_optimizer(run.optimizer, schedule, has_adapters=lora is not None)
     step = make_run_step(run, model, optimizer, schedule)
     state = init_state(model, optimizer, 0)
-    ids = np.random.default_rng(0).integers(0, run.model.vocab_size, (rows, length + 1), dtype=np.int32)
-    batch = Batch(
-        inputs=ids[:, :-1],
-        targets=ids[:, 1:],
-        segment_ids=np.ones((rows, length), np.int32),
-        positions=np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
-        loss_mask=np.ones((rows, length), bool),
-        signals=np.tile(StepFlags().pack(), (rows, 1)),
-    )
+    batch = random_batch(run)
     seconds = []
     for _ in range(steps + 2):  # the first compiles, the second still fills caches
         began = time.monotonic()
@@ -84,13 +77,19 @@ def main() -> None:
             program = [sys.executable, "-m", "benchmarks.adapters", size, *case]
             text = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
             found[case].append(json.loads(text.splitlines()[-1]))
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {size}")
-    print("| rematerialisation | trained | ms a step | in parts | peak GB |\n|---|---|---|---|---|")
-    for remat, what in cases:
-        best = min(found[remat, what], key=lambda each: each["seconds"])
-        full = min(each["seconds"] for each in found[remat, "every weight"])
-        peak = f"{best['peak']:.2f}" if best["peak"] else "not told"
-        print(f"| {remat} | {what} | {best['seconds'] * 1000:.1f} | {best['seconds'] / full:.2f} | {peak} |")
+    say(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {size}")
+    best = {case: min(each, key=lambda one: one["seconds"]) for case, each in found.items()}
+    show(
+        table(
+            ("rematerialisation", "trained", "ms a step", "in parts", "peak GB"), map(row, cases, [best] * len(cases))
+        )
+    )
+
+
+def row(case: tuple[str, str], best: Mapping[tuple[str, str], Mapping[str, Any]]) -> tuple[str, ...]:
+    """The cells of the table row of a case."""
+    seconds, peak, full = best[case]["seconds"], best[case]["peak"], best[case[0], "every weight"]["seconds"]
+    return (*case, f"{seconds * 1000:.1f}", f"{seconds / full:.2f}", f"{peak:.2f}" if peak else "not told")
 
 
 if __name__ == "__main__":

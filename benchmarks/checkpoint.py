@@ -6,11 +6,8 @@ for each parameter and token as a decoder's. A thousand tokens a step are few fo
 here than in training. Steps with saves and without take turns, since machines change their pace.
 """
 
-import argparse
 import contextlib
-import importlib.metadata
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -25,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.common import in_turns, parser, say, show, surroundings
 from tests.multiprocess.bucket import emulated_bucket
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
@@ -39,80 +37,103 @@ LIMIT_SECONDS = 300.0
 Tree = dict[str, Any]
 
 
+class Run:
+    """A state in training, with its checkpoints in a directory."""
+
+    def __init__(self, directory: str, parameters: int, tokens: int) -> None:
+        """Compiles the step and the fingerprints, and warms the page cache by a save."""
+        optimizer = optax.adamw(1e-4)
+        self._tree = made(parameters // WIDTH**2, optimizer)
+        self._step = compiled_step(optimizer, self._tree, tokens)
+        self.fingerprinter = Fingerprinter()
+        self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._tree))
+        self.abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), self._tree)
+        self.blocking: list[float] = []
+        self.commits: list[float] = []
+        """Seconds for which saves kept the loop waiting, and until they were committed."""
+        self.checkpoints = opened(directory, self.blocking, self.commits)
+        self.checkpoints.restore(self.abstract)
+        self._at = 0
+        self.train(2, saves=True)
+        self.checkpoints.finish(LIMIT_SECONDS)
+        self.blocking.clear()
+        self.commits.clear()
+
+    @property
+    def tree(self) -> Tree:
+        """The state."""
+        return self._tree
+
+    def train(self, steps: int, *, saves: bool) -> tuple[list[float], float]:
+        """Trains, and saves before the second step; returns the seconds of each step, and of the processor for all."""
+        seconds, cpu = [], time.process_time()
+        for number in range(steps):
+            began = time.perf_counter()
+            if saves:
+                self.checkpoints.poll()
+                if number == 1:
+                    self.checkpoints.save(self._at, self._tree)
+            self._tree = jax.block_until_ready(self._step(self._tree))
+            self._at += 1
+            seconds.append(time.perf_counter() - began)
+        if saves:
+            self.checkpoints.finish(LIMIT_SECONDS)
+        return seconds, time.process_time() - cpu
+
+
+def lines_of_saves(run: Run, rounds: int, every: int) -> Iterator[str]:
+    """Trains in turns with saves and without; returns what saves cost, as lines."""
+    turns = in_turns(
+        {"without": lambda: run.train(every, saves=False), "with": lambda: run.train(every, saves=True)}, rounds
+    )
+    plain, saving = (sum(sum(seconds) for seconds, _ in each) / rounds for each in turns.values())
+    cpu_plain, cpu_saving = (sum(cpu for _, cpu in each) / rounds for each in turns.values())
+    steps = [second for seconds, _ in turns["without"] for second in seconds]
+    block, commit = statistics.mean(run.blocking), statistics.mean(run.commits)
+    fingerprint, cpu = (
+        best_of(5, lambda: run.fingerprinter(run.tree), clock) for clock in (time.perf_counter, time.process_time)
+    )
+    yield f"step without saves            {statistics.median(steps) * 1e3:8.1f} ms (median)"
+    yield f"{every} steps without a save       {plain:8.2f} s"
+    yield f"{every} steps with one             {saving:8.2f} s, {saving / plain - 1:+.2%}"
+    yield f"  CPU time                    {(cpu_saving - cpu_plain) * 1e3:8.1f} ms, {cpu_saving / cpu_plain - 1:+.2%}"
+    yield f"a save keeps the loop waiting {block * 1e3:8.1f} ms, {block / plain:.2%} of {every} steps"
+    yield f"a save until its commit       {commit * 1e3:8.1f} ms, {run.bytes / commit / 1e6:.0f} MB/s"
+    yield f"fingerprints of the state     {fingerprint * 1e3:8.1f} ms, {run.bytes / fingerprint / 1e9:.1f} GB/s"
+    yield f"  CPU time                    {cpu * 1e3:8.1f} ms, {run.bytes / cpu / 1e9:.1f} GB/s"
+    yield f"  of a save until its commit  {fingerprint / commit:8.2%}"
+
+
+def lines_of_restore(run: Run, directory: str) -> Iterator[str]:
+    """Restores twice; returns the parts of the second time, as lines."""
+    restored = opened(directory, [], [])
+    restored.restore(run.abstract)
+    restored.restore(run.abstract)
+    parts = restored.restore_seconds
+    host = jax.tree.map(np.asarray, run.tree)
+    place = best_of(3, lambda: jax.block_until_ready(jax.device_put(host)))
+    yield f"restore                       {(parts.read + parts.verify) * 1e3:8.1f} ms"
+    yield f"  read                        {(parts.read - place) * 1e3:8.1f} ms"
+    yield f"  place on the device         {place * 1e3:8.1f} ms (a copy of the same arrays from host memory)"
+    yield f"  verify                      {parts.verify * 1e3:8.1f} ms"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parameters", type=int, default=25, help="in millions")
-    parser.add_argument("--tokens", type=int, default=1024, help="of a step")
-    parser.add_argument("--rounds", type=int, default=2, help="each with one save, and as many steps without")
-    parser.add_argument("--every", type=int, default=50, help="steps between two saves")
-    parser.add_argument("--bucket", action="store_true", help="on gs://, of an emulator on this machine")
-    options = parser.parse_args()
-
-    optimizer = optax.adamw(1e-4)
-    tree = made(options.parameters * 1_000_000 // WIDTH**2, optimizer)
-    step = compiled_step(optimizer, tree, options.tokens)
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    arguments = parser(__doc__)
+    arguments.add_argument("--parameters", type=int, default=25, help="in millions")
+    arguments.add_argument("--tokens", type=int, default=1024, help="of a step")
+    arguments.add_argument("--rounds", type=int, default=2, help="each with one save, and as many steps without")
+    arguments.add_argument("--every", type=int, default=50, help="steps between two saves")
+    arguments.add_argument("--bucket", action="store_true", help="on gs://, of an emulator on this machine")
+    options = arguments.parse_args()
     with bucket() if options.bucket else tempfile.TemporaryDirectory(prefix="tpujob-checkpoints-") as directory:
-        blocking: list[float] = []
-        commits: list[float] = []
-        checkpoints = opened(directory, blocking, commits)
-        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
-        checkpoints.restore(abstract)
-        # Compiles the fingerprints, and warms the page cache and the step.
-        tree = train(step, tree, steps=2, save=lambda at, state: at == 1 and checkpoints.save(1, state))[0]
-        checkpoints.finish(LIMIT_SECONDS)
-        blocking.clear()
-        commits.clear()
-
-        without: list[float] = []
-        with_saves: list[float] = []
-        cpu_without, cpu_with = 0.0, 0.0
-        for round_ in range(options.rounds):
-
-            def save(at: int, state: Tree, first: int = 2 + round_ * options.every) -> None:
-                checkpoints.poll()
-                if at == 0:
-                    checkpoints.save(first, state)
-
-            began = time.process_time()
-            tree, seconds = train(step, tree, steps=options.every, save=lambda at, state: None)
-            without += seconds
-            cpu_without += time.process_time() - began
-            began = time.process_time()
-            tree, seconds = train(step, tree, steps=options.every, save=save)
-            with_saves += seconds
-            checkpoints.finish(LIMIT_SECONDS)
-            cpu_with += time.process_time() - began
-        checkpoints.close()
-
-        fingerprint = best_of(5, lambda: Fingerprints.once(tree))
-        fingerprint_cpu = best_of(5, lambda: Fingerprints.once(tree), clock=time.process_time)
-        restored = opened(directory, [], [])
-        restored.restore(abstract)
-        restored.restore(abstract)
-        parts = restored.restore_seconds
-        host = jax.tree.map(np.asarray, tree)
-        place = best_of(3, lambda: jax.block_until_ready(jax.device_put(host)))
-
-    block, commit = statistics.mean(blocking), statistics.mean(commits)
-    plain, saving = sum(without) / options.rounds, sum(with_saves) / options.rounds
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions()}")
-    where = "gs:// of an emulator" if options.bucket else "a folder"
-    print(f"state: {size / 1e6:.0f} MB, {options.parameters} M parameters; a save every {options.every} steps, {where}")
-    print(f"step without saves            {statistics.median(without) * 1e3:8.1f} ms (median)")
-    print(f"{options.every} steps without a save       {plain:8.2f} s")
-    print(f"{options.every} steps with one             {saving:8.2f} s, {saving / plain - 1:+.2%}")
-    cpu = (cpu_with - cpu_without) / options.rounds
-    print(f"  CPU time                    {cpu * 1e3:8.1f} ms for a save, {cpu_with / cpu_without - 1:+.2%}")
-    print(f"a save keeps the loop waiting {block * 1e3:8.1f} ms, {block / plain:.2%} of {options.every} steps")
-    print(f"a save until its commit       {commit * 1e3:8.1f} ms, {size / commit / 1e6:.0f} MB/s")
-    print(f"fingerprints of the state     {fingerprint * 1e3:8.1f} ms, {size / fingerprint / 1e9:.1f} GB/s")
-    print(f"  CPU time                    {fingerprint_cpu * 1e3:8.1f} ms, {size / fingerprint_cpu / 1e9:.1f} GB/s")
-    print(f"  of a save until its commit  {fingerprint / commit:8.2%}")
-    print(f"restore                       {(parts.read + parts.verify) * 1e3:8.1f} ms")
-    print(f"  read                        {(parts.read - place) * 1e3:8.1f} ms")
-    print(f"  place on the device         {place * 1e3:8.1f} ms (a copy of the same arrays from host memory)")
-    print(f"  verify                      {parts.verify * 1e3:8.1f} ms")
+        run = Run(directory, options.parameters * 1_000_000, options.tokens)
+        where = "gs:// of an emulator" if options.bucket else "a folder"
+        say(surroundings("jax", "orbax-checkpoint", "tensorstore"))
+        say(f"state: {run.bytes / 1e6:.0f} MB; a save every {options.every} steps, {where}")
+        show(lines_of_saves(run, options.rounds, options.every))
+        run.checkpoints.close()
+        show(lines_of_restore(run, directory))
 
 
 @contextlib.contextmanager
@@ -121,16 +142,6 @@ def bucket() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as logs, emulated_bucket("benchmark", Path(logs)) as found:
         os.environ.update(found.environment)
         yield f"gs://{found.name}/run"
-
-
-class Fingerprints:
-    """One fingerprinter, compiled once."""
-
-    _fingerprinter = Fingerprinter()
-
-    @classmethod
-    def once(cls, tree: Tree) -> None:
-        cls._fingerprinter(tree)
 
 
 def made(layers: int, optimizer: optax.GradientTransformation) -> Tree:
@@ -158,19 +169,6 @@ def compiled_step(optimizer: optax.GradientTransformation, tree: Tree, tokens: i
     return compiled
 
 
-def train(
-    step: Callable[[Tree], Tree], tree: Tree, *, steps: int, save: Callable[[int, Tree], Any]
-) -> tuple[Tree, list[float]]:
-    """Trains; returns the last state, and the seconds of each step, including those that a save adds."""
-    seconds = []
-    for at in range(steps):
-        began = time.perf_counter()
-        save(at, tree)
-        tree = jax.block_until_ready(step(tree))
-        seconds.append(time.perf_counter() - began)
-    return tree, seconds
-
-
 def opened(directory: str, blocking: list[float], commits: list[float]) -> Checkpoints:
     return Checkpoints(
         directory,
@@ -183,7 +181,7 @@ def opened(directory: str, blocking: list[float], commits: list[float]) -> Check
     )
 
 
-def best_of(times: int, action: Callable[[], object], *, clock: Callable[[], float] = time.perf_counter) -> float:
+def best_of(times: int, action: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """The least seconds of several calls of an action, after one that does not count."""
     action()
     found = []
@@ -192,11 +190,6 @@ def best_of(times: int, action: Callable[[], object], *, clock: Callable[[], flo
         action()
         found.append(clock() - began)
     return min(found)
-
-
-def versions() -> str:
-    names = ("jax", "orbax-checkpoint", "tensorstore")
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 
 if __name__ == "__main__":

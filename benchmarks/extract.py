@@ -3,35 +3,31 @@
 One model (Qwen 2's architecture, random weights), one text of rows of many lengths, float16 values of two layers at
 all tokens. In turns: the bare forward pass of our batches; a worker from tokens to files that are marked as done; two
 loops over transformers with forward hooks, in a Python that has torch (--torch): as its documentation has it, and as
-somebody would write it who cares. Run it from the repository's root:
+somebody would write it who cares.
 
-    python benchmarks/extract.py [--torch PYTHON] [--lengths short]
+    python -m benchmarks.extract [--torch PYTHON] [--lengths short]
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.common import parser, say, show
 from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batched import BatchedWork
@@ -85,6 +81,7 @@ LENGTH, BATCH, UNIT_ROWS = 256, 8, 128
 """A unit has as many rows as the careful loop sorts at a time."""
 
 TORCH_PROGRAM = Path(__file__).with_name("extract_torch.py")
+FORWARD, WORKER = "bare forward", "worker"
 WAYS = ("documented", "careful")
 """The two loops over transformers; `extract_torch.py` describes them."""
 
@@ -317,77 +314,95 @@ def shares(forward: Seconds, worker: Seconds, beside: Mapping[str, float]) -> di
     return found | {"all else": 1 - sum(found.values())}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--width", type=int, default=256, help="of the model, a multiple of 128")
-    parser.add_argument("--lengths", choices=sorted(LENGTHS), default="cut", help="of the rows")
-    parser.add_argument("--torch", help="a Python with torch and transformers")
-    parser.add_argument("--compile", action="store_true", help="torch.compile for the careful loop")
-    options = parser.parse_args()
+@dataclass(frozen=True)
+class Round:
+    """One turn of each."""
+
+    seconds: dict[str, Seconds]
+    shares: dict[str, float]
+    """Of a worker's processor time."""
+    busy: float
+    """Share of a worker's time for which the devices had a batch."""
+
+
+def play(work: Metered, num_units: int, loops: Mapping[str, Torch], folder: Path) -> Round:
+    """Runs the bare forward pass, a worker and the loops over transformers; `folder` gets one for each output."""
+    work.cpu.clear()
+    work.busy_seconds = 0.0
+    seconds = {FORWARD: bare(work, num_units)}
+    for what in (WORKER, *loops):
+        out = folder / what
+        out.mkdir(parents=True)
+        seconds[what] = loops[what](out) if what in loops else whole(work, num_units, out)
+    busy = work.busy_seconds / seconds[WORKER].wall
+    show([f"{what}: {each.wall:.2f} s, {each.cpu:.2f} s of processor time" for what, each in seconds.items()])
+    return Round(seconds, shares(seconds[FORWARD], seconds[WORKER], work.cpu), busy)
+
+
+def summary(rounds: list[Round], num_rows: int) -> Iterator[str]:
+    """The medians of the rounds, as lines."""
+    for what in rounds[0].seconds:
+        wall, cpu = (
+            statistics.median(getattr(each.seconds[what], name) for each in rounds) for name in ("wall", "cpu")
+        )
+        yield f"{what:24} {wall:7.2f} s  {num_rows / wall:7.1f} rows/s  {cpu:7.2f} s of processor time"
+    for what in rounds[0].shares:
+        yield f"processor time of a worker: {what:20} {statistics.median(each.shares[what] for each in rounds):6.1%}"
+    busy = [each.busy for each in rounds]
+    yield f"the devices of a worker had a batch for {statistics.median(busy):.1%} of the time, {min(busy):.1%} at least"
+    worker = [each.seconds[WORKER] for each in rounds]
+    for what in rounds[0].seconds.keys() - {WORKER}:
+        yield f"worker / {what}: {compared(worker, [each.seconds[what] for each in rounds])}"
+
+
+def costs(work: Metered, forward: Program, units: list[Rows]) -> Iterator[str]:
+    """What a position costs, and how many of them hold a token, as lines."""
+    buckets = bucket_lengths(LENGTH, ExtractConfig(layers=LAYERS).buckets)
+    for length in buckets:
+        yield f"a position in sequences of {length}: {seconds_of_a_position(forward, length) * 1e6:.0f} µs"
+    for what, plan in (("packed", work.plan), ("alone", lambda unit: plan_alone(unit.lengths, buckets, BATCH))):
+        yield f"positions that hold a token, rows {what}: {held(units, plan):.2f}"
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--rows", type=int, default=512)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--width", type=int, default=256, help="of the model, a multiple of 128")
+    arguments.add_argument("--lengths", choices=sorted(LENGTHS), default="cut", help="of the rows")
+    arguments.add_argument("--torch", help="a Python with torch and transformers")
+    arguments.add_argument("--compile", action="store_true", help="torch.compile for the careful loop")
+    options = arguments.parse_args()
     shape = shape_of(options.width)
     model = Model(shape, build_mesh(slices=1))
     weights = jax.jit(lambda: model.init(0), out_shardings=model.shardings)()
     sites = sites_of(LAYERS, ["residual"], shape.layers)
     forward = activations_program(model, weights, sites, positions="all", dtype="float16")
-    seconds: dict[str, list[Seconds]] = {"bare forward": [], "worker": [], **{way: [] for way in WAYS}}
-    beside: list[dict[str, float]] = []
-    busy: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = corpus(folder, options.rows, options.lengths)
         work, manifest = make_work(folder, forward)
         work.compile()
-        read = [work.read(unit) for unit in range(manifest.num_units)]
-        buckets = bucket_lengths(LENGTH, ExtractConfig(layers=LAYERS).buckets)
+        loops: dict[str, Torch] = {}
         if options.torch:
             export_weights(str(folder / "model"), shape, weights, max_positions=LENGTH, dtype="F32")
             (folder / "model" / "rows.json").write_text(json.dumps(rows))
             loops = {way: Torch(options.torch, folder / "model", way, is_compiled=options.compile) for way in WAYS}
-        for number in range(options.rounds):
-            seconds["bare forward"].append(bare(work, manifest.num_units))
-            (folder / f"out-{number}").mkdir()
-            work.cpu.clear()
-            work.busy_seconds = 0.0
-            seconds["worker"].append(whole(work, manifest.num_units, folder / f"out-{number}"))
-            if options.torch:
-                for way, loop in loops.items():
-                    (folder / f"{way}-{number}").mkdir()
-                    seconds[way].append(loop(folder / f"{way}-{number}"))
-            busy.append(work.busy_seconds / seconds["worker"][-1].wall)
-            beside.append(shares(seconds["bare forward"][-1], seconds["worker"][-1], work.cpu))
-            last = {what: (round(each[-1].wall, 2), round(each[-1].cpu, 2)) for what, each in seconds.items() if each}
-            print(last, f"load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-        if options.torch:
-            for loop in loops.values():
-                loop.close()
-            worst = require_equal(folder / "out-0", folder / "documented-0", rows)
-            print(f"largest difference of both outputs: {worst:.1e}")
-    tokens = sum(map(len, rows))
-    print(f"{len(rows)} rows ({options.lengths}), {tokens} tokens, medians of {options.rounds} rounds in turns")
-    for what, each in seconds.items():
-        if each:
-            median = statistics.median(one.wall for one in each)
-            cpu = statistics.median(one.cpu for one in each)
-            print(f"{what:24} {median:7.2f} s  {len(rows) / median:7.1f} rows/s  {cpu:7.2f} s of processor time")
-    for what in beside[0]:
-        print(f"processor time of a worker: {what:20} {statistics.median(each[what] for each in beside):6.1%}")
-    print(
-        f"the devices of a worker had a batch for {statistics.median(busy):.1%} of the time, {min(busy):.1%} at least"
-    )
-    for length in buckets:
-        print(f"a position in sequences of {length}: {seconds_of_a_position(forward, length) * 1e6:.0f} µs")
-    for what, plan in (("packed", work.plan), ("alone", lambda unit: plan_alone(unit.lengths, buckets, BATCH))):
-        print(f"positions that hold a token, rows {what}: {held(read, plan):.2f}")
-    least = rows_flops(np.array([len(row) for row in rows]), lambda length: forward_flops(shape, sites, length))
-    print(f"the operations that {tokens} tokens need, at the rate of a product of two matrices: ", end="")
-    print(f"{least / product_rate():.2f} s of processor time")
-    for what in ("bare forward", *WAYS):
-        if seconds[what]:
-            print(f"worker / {what}: {compared(seconds['worker'], seconds[what])}")
-    return 0
+        rounds = [play(work, manifest.num_units, loops, folder / str(number)) for number in range(options.rounds)]
+        if loops:
+            worst = require_equal(folder / "0" / WORKER, folder / "0" / "documented", rows)
+            say(f"largest difference of both outputs: {worst:.1e}")
+        for loop in loops.values():
+            loop.close()
+        lengths = np.array([len(row) for row in rows])
+        say(
+            f"{len(rows)} rows ({options.lengths}), {lengths.sum()} tokens, medians of {options.rounds} rounds in turns"
+        )
+        show(summary(rounds, len(rows)))
+        show(costs(work, forward, [work.read(unit) for unit in range(manifest.num_units)]))
+    least = rows_flops(lengths, lambda length: forward_flops(shape, sites, length)) / product_rate()
+    say(f"the operations of these tokens, at the rate of a product of two matrices: {least:.2f} s of processor time")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

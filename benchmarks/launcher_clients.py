@@ -1,11 +1,12 @@
 """Simulates the launchers of more hosts than this machine could run: to launcher 0, one socket each.
 
-    python -m benchmarks.launcher_clients FIRST
+    python -m benchmarks.launcher_clients FIRST HEARTBEAT_SECONDS TRAINING_SECONDS
 
-The environment is that of one host of the job; the hosts from FIRST on connect at once and send the launcher's hello.
-Each sends heartbeats as a launcher does, and answers `restart` with `ready`, as if its program had ended at once. The
-program prints a JSON line when all are connected, and another when all have been allowed to start again. Heartbeats are
-not counted: their number depends on the duration.
+The environment is that of one host of the job; the hosts from FIRST on connect at once, send the launcher's hello and
+that their programs wait for the others, and from then on the progress of these as often as trainers report it. They
+answer `restart` with `ready`, as if their programs had ended at once. The program prints JSON lines: when all programs
+have met; at the begin and at the end of TRAINING_SECONDS; and when all have been allowed to start again. Each has the
+messages and bytes so far, in both directions, by kind.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ import selectors
 import socket
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 
 from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import BEAT, BYE, OVER, READY
+from tpujob_launcher.peers.messages import BYE, HERE, OVER, READY, STATE
 from tpujob_launcher.peers.standing import Standing
-from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS
+from tpujob_launcher.peers.watch import BEATS
 
-BEAT_SECONDS = HEARTBEAT_SECONDS / BEATS
+PROGRESS = dataclasses.asdict(ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step"))
+
+
+def about_program(heartbeat_seconds: float) -> dict[str, object]:
+    """What a trainer says of itself; versions and hash are as long as real ones."""
+    versions = dict.fromkeys(("python", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "image"), "1.2.3")
+    return {"heartbeat_seconds": heartbeat_seconds, "configuration": "c0ffee" * 8, "versions": versions}
 
 
 @dataclasses.dataclass(eq=False)
@@ -34,6 +43,7 @@ class _Launcher:
     sock: socket.socket
     standing: Standing
     received: bytes = b""
+    has_met: bool = False
     ended_by_peer: bool = False
     """Whether its program was asked to end because another one failed."""
 
@@ -41,40 +51,53 @@ class _Launcher:
 class Clients:
     """The launchers of all hosts from `first` on."""
 
-    def __init__(self, process: DistributedProcess, first: int) -> None:
+    def __init__(self, process: DistributedProcess, first: int, heartbeat_seconds: float) -> None:
         self._selector = selectors.DefaultSelector()
+        self._interval = heartbeat_seconds / BEATS
         self._beats: deque[tuple[float, _Launcher]] = deque()
-        """The monotonic time of each launcher's next heartbeat, in order."""
-        self._first = first
-        self._process = process
-        self.allowed = 0
+        """The monotonic time of each launcher's next report of progress, in order."""
+        self._first, self._process = first, process
+        self._about = about_program(heartbeat_seconds)
+        self.size = process.num_processes - first
+        self.met = self.allowed = 0
         self.told_at = self.allowed_at = 0.0
-        self.messages = self.bytes = 0
+        self.messages: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
 
     def connect(self) -> None:
-        """Connects all launchers."""
+        """Connects all launchers, whose programs wait for the others."""
         kind, values = messages.hello(self._process, host="simulated")
         for host in range(self._first, self._process.num_processes):
             sock = socket.create_connection(("127.0.0.1", self._process.launcher_port), timeout=60)
             launcher = _Launcher(sock, Standing(host))
             self._send(launcher, (kind, {**values, "process": host}))
+            self._send(launcher, (HERE, {"attempt": 0, **self._about}))
             self._selector.register(sock, selectors.EVENT_READ, launcher)
-            self._beats.append((time.monotonic() + BEAT_SECONDS, launcher))
 
-    def turn(self) -> None:
-        """Handles received messages, and sends answers and heartbeats that are due."""
-        for key, _ in self._selector.select(max(0.0, self._beats[0][0] - time.monotonic())):
-            launcher: _Launcher = key.data
-            heard = launcher.sock.recv(2**16)
-            if not heard:
-                raise SystemExit("launcher 0 closed a connection")
-            *whole, launcher.received = (launcher.received + heard).split(b"\n")
-            for line in whole:
-                self._hear(launcher, line)
-        while self._beats[0][0] <= time.monotonic():
-            at, launcher = self._beats.popleft()
-            self._send(launcher, (BEAT, {}))
-            self._beats.append((at + BEAT_SECONDS, launcher))
+    def turn_until(self, is_done: Callable[[], bool]) -> None:
+        """Handles received messages, and sends answers and reports that are due, until a condition is true."""
+        while not is_done():
+            for key, _ in self._selector.select(0.02):
+                launcher: _Launcher = key.data
+                heard = launcher.sock.recv(2**16)
+                if not heard:
+                    raise SystemExit("launcher 0 closed a connection")
+                *whole, launcher.received = (launcher.received + heard).split(b"\n")
+                for line in whole:
+                    self._hear(launcher, line)
+            while self._beats and self._beats[0][0] <= time.monotonic():
+                at, launcher = self._beats.popleft()
+                self._send(launcher, (STATE, {"attempt": launcher.standing.attempt, "state": PROGRESS}))
+                self._beats.append((at + self._interval, launcher))
+
+    def turn_for(self, seconds: float) -> None:
+        """Does the same for some seconds."""
+        until = time.monotonic() + seconds
+        self.turn_until(lambda: time.monotonic() >= until)
+
+    def answer(self, **found: float) -> None:
+        """Prints what has come about so far."""
+        print(json.dumps({**found, "messages": self.messages, "bytes": self.bytes}), flush=True)
 
     def _hear(self, launcher: _Launcher, line: bytes) -> None:
         message, standing = messages.parse(line), launcher.standing
@@ -84,6 +107,11 @@ class Clients:
             raise SystemExit(f"launcher 0 said {message}")
         announced = standing.announced
         standing.take(message)
+        if standing.met is not None and not launcher.has_met:
+            launcher.has_met = True
+            self.met += 1
+            # Reports at different times, as in reality.
+            self._beats.append((time.monotonic() + self._interval * self.met / self.size, launcher))
         if standing.has_to_end and not launcher.ended_by_peer:
             launcher.ended_by_peer = True
             self.told_at = time.time()
@@ -100,9 +128,8 @@ class Clients:
         self._count(message, len(line))
 
     def _count(self, message: messages.Message, size: int) -> None:
-        if message[0] != BEAT:
-            self.messages += 1
-            self.bytes += size
+        self.messages[message[0]] += 1
+        self.bytes[message[0]] += size
 
 
 def main() -> None:
@@ -110,14 +137,19 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     process = read_environment(os.environ)
     assert isinstance(process, DistributedProcess)
-    first = int(sys.argv[1])
-    clients = Clients(process, first)
+    first, heartbeat_seconds, training_seconds = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+    clients = Clients(process, first, heartbeat_seconds)
+    began = time.monotonic()
     clients.connect()
-    print(json.dumps({}), flush=True)
-    while clients.allowed < process.num_processes - first:
-        clients.turn()
-    counts = {"messages": clients.messages, "bytes": clients.bytes}
-    print(json.dumps({"told_at": clients.told_at, "allowed_at": clients.allowed_at, **counts}), flush=True)
+    clients.turn_until(lambda: clients.met == clients.size)
+    clients.answer(seconds=time.monotonic() - began)
+    # The meeting is a burst; the measurement starts when each has reported once.
+    clients.turn_for(heartbeat_seconds / BEATS if training_seconds else 0.0)
+    clients.answer()
+    clients.turn_for(training_seconds)
+    clients.answer()
+    clients.turn_until(lambda: clients.allowed == clients.size)
+    clients.answer(told_at=clients.told_at, allowed_at=clients.allowed_at)
 
 
 if __name__ == "__main__":

@@ -9,26 +9,25 @@ half of the sum.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks import kubeflow_trainer, operator_cluster
-from benchmarks.operator_cluster import DEFINITION, NAMESPACE, SETTINGS, Creations, cpu_seconds, say
-from benchmarks.operator_load import POLL_SECONDS, quantile
+from benchmarks.common import cpu_seconds, parser, say
+from benchmarks.operator_cluster import DEFINITION, NAMESPACE, SETTINGS, settle
+from benchmarks.operator_load import latencies, quantile
 from tests.harness import operator_process
 from tools.localcluster import binaries
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 
 PROGRAMS = ("kube-apiserver", "etcd", "kube-controller-manager")
-QUIET_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,11 @@ def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> No
     ):
         plane.create_namespace(NAMESPACE)
         programs = {name: plane.pid_of(name) for name in PROGRAMS} | {"JobSet": jobset.pids[0], side.name: controller}
-        _wait_for_rest(controller)
+        settle(controller, limit_seconds=limit_seconds)
         before, own = {name: cpu_seconds(pid) for name, pid in programs.items()}, _own_seconds()
         began = time.monotonic()
-        found = _latencies(side, plane, count, limit_seconds=limit_seconds)
+        make = partial(side.create, plane)
+        found, _ = latencies(plane, make, count, limit_seconds=limit_seconds, resource=side.resource)
         seconds = time.monotonic() - began
         used = {name: cpu_seconds(pid) - before[name] for name, pid in programs.items()}
         used["the threads that create"] = _own_seconds() - own
@@ -97,30 +97,6 @@ def measure(side: Side, folder: Path, count: int, *, limit_seconds: float) -> No
         say(f"  all within {seconds:.1f} s from the first, in which {sum(used.values()) / seconds:.2f} cores were used")
 
 
-def _latencies(side: Side, plane: ControlPlane, count: int, *, limit_seconds: float) -> list[float]:
-    """Creates jobs; returns the sorted seconds until the JobSet of each job that got one within the limit."""
-    creations = Creations(plane, resource=side.resource)
-    jobs, jobsets = creations.times[side.resource], creations.times["jobsets"]
-    until = time.monotonic() + limit_seconds
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        done = [threads.submit(side.create, plane, f"job-{index:05}") for index in range(count)]
-        while len(jobsets) < count and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
-            creations.read()
-        for each in done:
-            each.result()
-    creations.read()
-    return sorted(made - jobs[name] for name, made in jobsets.items())
-
-
-def _wait_for_rest(controller: int) -> None:
-    """Waits until the controller uses less than a tenth of a core for `QUIET_SECONDS`."""
-    used = -QUIET_SECONDS
-    while cpu_seconds(controller) - used > QUIET_SECONDS / 10:
-        used = cpu_seconds(controller)
-        time.sleep(QUIET_SECONDS)
-
-
 def _own_seconds() -> float:
     times = os.times()
     return times.user + times.system
@@ -128,11 +104,11 @@ def _own_seconds() -> float:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=500, help="how many jobs are created at once")
-    parser.add_argument("--rounds", type=int, default=2, help="how many turns each side has")
-    parser.add_argument("--limit-seconds", type=float, default=3600, help="the longest that one turn waits")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--jobs", type=int, default=500, help="how many jobs are created at once")
+    arguments.add_argument("--rounds", type=int, default=2, help="how many turns each side has")
+    arguments.add_argument("--limit-seconds", type=float, default=3600, help="the longest that one turn waits")
+    options = arguments.parse_args()
     binaries.build_all(say, (*binaries.CONTROL_PLANE, "kubeflow-trainer"))
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(options.rounds):

@@ -9,13 +9,12 @@ measured, so other work on the machine has little effect.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import time
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common import parser, resident_mib
 from tpujob_contract import kubernetes_names
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.kube.client import Storage
@@ -32,11 +31,6 @@ NAMESPACE = "bench"
 PASSES = 2000
 SETTINGS = Settings(network_policies=False, watch_namespaces=(NAMESPACE,))
 CREATED = "2030-01-01T00:00:00Z"
-
-
-def resident_mib() -> float:
-    """The resident memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def manifest(index: int, *, hosts: int, suspend: bool) -> dict[str, Any]:
@@ -158,13 +152,13 @@ def measure(jobs: int, *, hosts: int, suspend: bool) -> None:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--at-rest", type=int, default=5000, help="how many suspended jobs")
-    parser.add_argument("--running", type=int, default=1000, help="how many running jobs of 64 hosts")
-    arguments = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--at-rest", type=int, default=5000, help="how many suspended jobs")
+    arguments.add_argument("--running", type=int, default=1000, help="how many running jobs of 64 hosts")
+    options = arguments.parse_args()
     print(f"with the operator's modules: {resident_mib():.0f} MiB")
-    measure(arguments.at_rest, hosts=2, suspend=True)
-    measure(arguments.running, hosts=64, suspend=False)
+    measure(options.at_rest, hosts=2, suspend=True)
+    measure(options.running, hosts=64, suspend=False)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import cpu_seconds, say
 from tests.harness.operator_process import OperatorProcess, grant_rights
 from tools.localcluster import binaries
 from tools.localcluster.control_plane import ControlPlane
@@ -75,17 +75,6 @@ class Creations:
         times[reference["name"]] = datetime.fromisoformat(moment).timestamp()
 
 
-def cpu_seconds(pid: int) -> float:
-    """The processor time that all threads of a process have used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    """The resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def requests(operator: OperatorProcess, *methods: str) -> float:
     """The number of requests that the operator has made with the given methods."""
     return sum(operator.metric("tpujob_operator_api_requests_total", f'method="{method}"') for method in methods)
@@ -97,17 +86,12 @@ def pid_of(operator: OperatorProcess) -> int:
     return operator.process.pid
 
 
-def settle(operator: OperatorProcess, *, limit_seconds: float) -> bool:
-    """Waits until the operator is idle for three seconds; returns whether that happened within the limit."""
+def settle(pid: int, *, limit_seconds: float) -> bool:
+    """Waits until a process is idle for three seconds; returns whether that happened within the limit."""
     until = time.monotonic() + limit_seconds
     while time.monotonic() < until:
-        before = cpu_seconds(pid_of(operator))
+        before = cpu_seconds(pid)
         time.sleep(3)
-        if cpu_seconds(pid_of(operator)) - before < 0.1:
+        if cpu_seconds(pid) - before < 0.1:
             return True
     return False
-
-
-def say(line: str) -> None:
-    """Prints a line and flushes it, so that an interrupted run does not lose its results."""
-    print(line, flush=True)

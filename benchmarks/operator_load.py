@@ -10,29 +10,27 @@ reported with its progress, and the next one continues from there.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+from benchmarks.common import cpu_seconds, parser, resident_mib, say
 from benchmarks.operator_cluster import (
     OTHER_NAMESPACE,
     SETTINGS,
     WRITES,
     Creations,
     cluster,
-    cpu_seconds,
     create,
     pid_of,
     requests,
-    resident_mib,
-    say,
     settle,
 )
 from tests.harness.operator_process import OperatorProcess
@@ -43,21 +41,37 @@ ELSEWHERE = "elsewhere"
 """A job in the other namespace, created when half of the jobs have their JobSets."""
 
 
-def latencies(plane: ControlPlane, count: int, *, limit_seconds: float) -> tuple[list[float], float]:
+def latencies(
+    plane: ControlPlane,
+    make: Callable[[str], None],
+    count: int,
+    *,
+    limit_seconds: float,
+    resource: str = "tputrainingjobs",
+    middle: Callable[[str], None] | None = None,
+) -> tuple[list[float], float]:
     """Creates jobs; returns the sorted seconds until the JobSet of each job that got one.
 
     Also returns those of the job `ELSEWHERE`, which is created in the middle; infinite: it got none.
+
+    Args:
+        plane: The control plane.
+        make: Creates a job with a name.
+        count: The number of jobs.
+        limit_seconds: The longest wait.
+        resource: That of the jobs.
+        middle: Creates `ELSEWHERE`; None: there is none.
     """
-    creations = Creations(plane)
-    jobs, jobsets = creations.times["tputrainingjobs"], creations.times["jobsets"]
+    creations = Creations(plane, resource=resource)
+    jobs, jobsets = creations.times[resource], creations.times["jobsets"]
     until = time.monotonic() + limit_seconds
     with ThreadPoolExecutor(max_workers=8) as threads:
-        done = [threads.submit(create, plane, f"job-{index:05}", suspend=True) for index in range(count)]
-        while len(jobsets) < count + 1 and time.monotonic() < until:
+        done = [threads.submit(make, f"job-{index:05}") for index in range(count)]
+        while len(jobsets) < count + (middle is not None) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
             creations.read()
-            if ELSEWHERE not in jobs and len(jobsets) >= count / 2:
-                create(plane, ELSEWHERE, namespace=OTHER_NAMESPACE, suspend=True)
+            if middle is not None and ELSEWHERE not in jobs and len(jobsets) >= count / 2:
+                middle(ELSEWHERE)
         for each in done:
             each.result()
     creations.read()
@@ -75,13 +89,15 @@ def measure_creation(plane: ControlPlane, operator: OperatorProcess, count: int,
     """Prints the latency of jobs that are created at once, and the cost of each."""
     pid = pid_of(operator)
     cpu, writes, reads = cpu_seconds(pid), requests(operator, *WRITES), requests(operator, "GET")
-    found, elsewhere = latencies(plane, count, limit_seconds=limit_seconds)
+    make = partial(create, plane, suspend=True)
+    middle = partial(make, namespace=OTHER_NAMESPACE)
+    found, elsewhere = latencies(plane, make, count, limit_seconds=limit_seconds, middle=middle)
     say(f"{count} suspended jobs at once, from create to JobSet:")
     say(f"  p50 {quantile(found, 0.5):.1f} s, p99 {quantile(found, 0.99):.1f} s, the slowest {found[-1]:.1f} s")
     say(f"  a job of another namespace, created in the middle: {elsewhere:.1f} s")
     if len(found) < count:
         say(f"  {count - len(found)} of them had none after the limit of {limit_seconds:.0f} s")
-    if not settle(operator, limit_seconds=limit_seconds):
+    if not settle(pid_of(operator), limit_seconds=limit_seconds):
         say(f"  not at rest after another {limit_seconds:.0f} s")
     say(f"  operator: {(cpu_seconds(pid) - cpu) * 1000 / count:.1f} ms of CPU a job")
     written, read = requests(operator, *WRITES) - writes, requests(operator, "GET") - reads
@@ -102,7 +118,7 @@ def measure_cold_start(operator: OperatorProcess, *, limit_seconds: float) -> No
     started = time.monotonic()
     with operator:
         ready = time.monotonic() - started
-        is_at_rest = settle(operator, limit_seconds=limit_seconds)
+        is_at_rest = settle(pid_of(operator), limit_seconds=limit_seconds)
         at_rest = f"at rest after {time.monotonic() - started:.1f} s" if is_at_rest else "not at rest at the limit"
         pid = pid_of(operator)
         used, memory = cpu_seconds(pid), resident_mib(pid)
@@ -116,7 +132,7 @@ def measure_failover(plane: ControlPlane, directory: Path, *, limit_seconds: flo
         for name in ("one", "other"):
             election = {"OPERATOR_LEADER_ELECTION": "true", "OPERATOR_IDENTITY": name}
             operator = stack.enter_context(OperatorProcess(plane, directory / name, **SETTINGS, **election))
-            settle(operator, limit_seconds=limit_seconds)
+            settle(pid_of(operator), limit_seconds=limit_seconds)
             operators.append(operator)
         leader, standby = sorted(operators, key=lambda each: -each.metric("tpujob_operator_leader"))
         killed = time.monotonic()
@@ -136,11 +152,11 @@ def measure_failover(plane: ControlPlane, directory: Path, *, limit_seconds: flo
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=500, help="how many jobs are created at once")
-    parser.add_argument("--limit-seconds", type=float, default=3600, help="the longest that one measurement waits")
-    parser.add_argument("--rest-seconds", type=float, default=60, help="how long the operator is watched at rest")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--jobs", type=int, default=500, help="how many jobs are created at once")
+    arguments.add_argument("--limit-seconds", type=float, default=3600, help="the longest that one measurement waits")
+    arguments.add_argument("--rest-seconds", type=float, default=60, help="how long the operator is watched at rest")
+    options = arguments.parse_args()
     limit = options.limit_seconds
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder) / "plane") as plane:
         operator = OperatorProcess(plane, Path(folder) / "operator", **SETTINGS)

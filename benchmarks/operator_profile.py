@@ -9,7 +9,6 @@ that the rows add up; waiting threads are left out. py-spy is needed only here, 
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -22,7 +21,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.operator_cluster import SETTINGS, cluster, cpu_seconds, create, pid_of, say, settle
+from benchmarks.common import cpu_seconds, parser, say
+from benchmarks.operator_cluster import SETTINGS, cluster, create, pid_of, settle
 from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
 
@@ -64,7 +64,7 @@ def burst(plane: ControlPlane, operator: OperatorProcess, prefix: str, count: in
     before = cpu_seconds(pid_of(operator))
     with ThreadPoolExecutor(max_workers=8) as threads:
         list(threads.map(partial(create, plane, suspend=True), [f"{prefix}-{index:05}" for index in range(count)]))
-    settle(operator, limit_seconds=600)
+    settle(pid_of(operator), limit_seconds=600)
     return (cpu_seconds(pid_of(operator)) - before) * 1000 / count
 
 
@@ -96,10 +96,10 @@ def table(found: list[tuple[list[str], int]], milliseconds: float) -> Iterator[s
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=500, help="how many jobs each burst has")
-    parser.add_argument("--output", type=Path, default=Path(".cache/operator-profile.svg"), help="the flame graph")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--jobs", type=int, default=500, help="how many jobs each burst has")
+    arguments.add_argument("--output", type=Path, default=Path(".cache/operator-profile.svg"), help="the flame graph")
+    options = arguments.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,17 +1,15 @@
 """What jobs that train cost the operator on a real API server with JobSet: processor time, status writes, memory.
 
-    python -m benchmarks.operator_running --jobs 50 200 500 1000 --hosts 64 --copy
+    python -m benchmarks.operator_running --jobs 50 200 500 1000 --hosts 64
 
 JobSet's and Kubernetes' own controllers create Jobs and pods. There is no kubelet: threads of this program set the pods
 to running, and one server answers for process 0 of every job, with a step that grows each second. The settings are the
 chart's defaults, except the Lease. With several numbers of jobs, each is measured on the way to the next, so that a
-machine that cannot run the largest shows how the cost grows up to there. With `--copy`, the pods of all numbers except
-the first are written to etcd, see `operator_pods`. Figures are printed as soon as they are known.
+machine that cannot run the largest shows how the cost grows up to there.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import os
@@ -26,19 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.operator_cluster import (
-    NAMESPACE,
-    SETTINGS,
-    WRITES,
-    cluster,
-    cpu_seconds,
-    create,
-    pid_of,
-    requests,
-    resident_mib,
-    say,
-)
-from benchmarks.operator_pods import PodCopies, job_of, wait_until_counted, worker_jobs
+from benchmarks.common import cpu_seconds, parser, resident_mib, say
+from benchmarks.operator_cluster import NAMESPACE, SETTINGS, WRITES, cluster, create, pid_of, requests
 from tests.harness.operator_process import OperatorProcess
 from tests.scenes.control_plane.reporting import reporting
 from tools.localcluster.control_plane import ControlPlane
@@ -127,21 +114,6 @@ def start(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds
     return running
 
 
-def start_copies(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds: float) -> int:
-    """Creates jobs, writes their pods, and waits until their Jobs count them; returns the number of pods."""
-    with plane.without_controllers():
-        create_all(plane, jobs, hosts)
-        copies = PodCopies(plane, name_of(0))
-        made = worker_jobs(plane, jobs[-1] + 1, limit_seconds=limit_seconds)
-        names = {name_of(index) for index in jobs}
-        new = [job for job in made if job_of(job) in names]
-        with ThreadPoolExecutor(max_workers=2) as threads:
-            written = sum(threads.map(copies.write, new))
-    counted = wait_until_counted(plane, hosts, limit_seconds=limit_seconds)
-    say(f"  the Job controller counts all pods of {counted} Jobs")
-    return written
-
-
 def create_all(plane: ControlPlane, jobs: Sequence[int], hosts: int) -> None:
     """Creates jobs with the given indices."""
     with ThreadPoolExecutor(max_workers=8) as threads:
@@ -188,13 +160,12 @@ def measure(operator: OperatorProcess, *, seconds: float) -> None:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--jobs", type=int, nargs="+", default=[20], help="how many jobs train, in ascending order")
-    parser.add_argument("--hosts", type=int, default=64, help="pods of each of them")
-    parser.add_argument("--copy", action="store_true", help="write the pods of all but the first number to etcd")
-    parser.add_argument("--limit-seconds", type=float, default=3600, help="the longest that each start may take")
-    parser.add_argument("--seconds", type=float, default=120, help="how long the operator is watched")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--jobs", type=int, nargs="+", default=[20], help="how many jobs train, in ascending order")
+    arguments.add_argument("--hosts", type=int, default=64, help="pods of each of them")
+    arguments.add_argument("--limit-seconds", type=float, default=3600, help="the longest that each start may take")
+    arguments.add_argument("--seconds", type=float, default=120, help="how long the operator is watched")
+    options = arguments.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         cluster(Path(folder) / "plane") as plane,
@@ -203,8 +174,7 @@ def main() -> None:
     ):
         for before, jobs in pairwise([0, *options.jobs]):
             began = time.monotonic()
-            make = start_copies if before and options.copy else start
-            pods = make(plane, range(before, jobs), options.hosts, limit_seconds=options.limit_seconds)
+            pods = start(plane, range(before, jobs), options.hosts, limit_seconds=options.limit_seconds)
             running = wait_until_all_run(operator, jobs, limit_seconds=options.limit_seconds)
             took = time.monotonic() - began
             say(f"{running:.0f} of {jobs} jobs run, the last {pods} pods after {took:.0f} s")

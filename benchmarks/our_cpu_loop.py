@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tpujob_trainer.config.resolve import resolve
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
@@ -24,17 +24,11 @@ from tpujob_trainer.train.step_flags import StepFlags
 SIZE = 4096
 
 
-def main(block: dict[str, object]) -> None:
-    run = resolve(parse_config(block), num_devices=1, vocabulary=2, platform="cpu")
-    model = Model(run.model, build_mesh(slices=1, shape=run.mesh))
-    schedule = make_schedule(run.optimizer, steps=run.steps)
-    optimizer = make_optimizer(run.optimizer, schedule)
-    step = make_train_step(model, optimizer, schedule, clip_norm=run.optimizer.clip_norm)
-    state = init_state(model, optimizer, 0)
-    rng = np.random.default_rng(0)
+def random_batch(run: ResolvedConfig) -> Batch:
+    """A batch of rows without padding."""
     shape = (run.batch_size, run.sequence_length)
-    ids = rng.integers(0, run.model.vocab_size, (shape[0], shape[1] + 1), dtype=np.int32)
-    batch = Batch(
+    ids = np.random.default_rng(0).integers(0, run.model.vocab_size, (shape[0], shape[1] + 1), dtype=np.int32)
+    return Batch(
         inputs=ids[:, :-1],
         targets=ids[:, 1:],
         segment_ids=np.ones(shape, np.int32),
@@ -42,6 +36,16 @@ def main(block: dict[str, object]) -> None:
         loss_mask=np.ones(shape, bool),
         signals=np.tile(StepFlags().pack(), (shape[0], 1)),
     )
+
+
+def main(block: dict[str, object]) -> None:
+    run = resolve(parse_config(block), num_devices=1, vocabulary=2, platform="cpu")
+    model = Model(run.model, build_mesh(slices=1, shape=run.mesh))
+    schedule = make_schedule(run.optimizer, steps=run.steps)
+    optimizer = make_optimizer(run.optimizer, schedule)
+    step = make_train_step(model, optimizer, schedule, clip_norm=run.optimizer.clip_norm)
+    state = init_state(model, optimizer, 0)
+    batch = random_batch(run)
     operations = training_flops_per_token(run.model, run.sequence_length, is_causal=True) * run.tokens_per_step
     square = jnp.ones((SIZE, SIZE), jnp.float32)
     product = jax.jit(lambda x: x @ x)

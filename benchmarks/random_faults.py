@@ -12,20 +12,15 @@ every few of them; faults come from outside, one after another; Ctrl-C ends it. 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import dataclasses
-import itertools
-import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +28,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from ruamel.yaml import YAML
 
-from tests.multiprocess import program_faults
+from benchmarks import random_rounds
+from benchmarks.random_rounds import MOST_RESTARTS, Broken, Struck
 from tests.multiprocess.conftest import DOCUMENTS, SEQUENCE_LENGTH
 from tests.multiprocess.pacing import REQUESTS
 from tests.multiprocess.program_faults import (
-    PAGE,
     PROGRAMS,
     PYTORCH,
     base_environment,
@@ -46,21 +41,16 @@ from tests.multiprocess.program_faults import (
     processes_of,
 )
 from tests.workloads import maxtext_job
-from tools.localcluster.waiting import wait_for
 from tpujob_contract.reports import in_place
 from tpujob_launcher.child.processes import send
 
 OF_PROGRAM = ("kill -9", "SIGSTOP", "exception", "sys.exit", "os._exit")
 OF_LAUNCHER = "kill -9 of a launcher"
 OF_ALL = "Ctrl-C"
-FAULTS = (*OF_PROGRAM, *OF_PROGRAM, OF_LAUNCHER, OF_ALL)
 SIGNALS = {"kill -9": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
-FAULTS_OF_ROUND = 4
-"""The pause before a restart grows with their number."""
-MOMENT_SECONDS = 12.0
-"""The longest time from the start of an attempt to the next fault: some come before its first step."""
-PATIENCE_SECONDS = 400.0
 GRACE_SECONDS = 15
+COUNTS = {program: (2,) if program == "MaxText" else (2, 3, 4) for program in PROGRAMS if is_installed(program)}
+"""Numbers of processes, by installed program."""
 STEP = {
     "trainer": re.compile(r"Step (\d+) of \d+: loss"),
     "plain JAX": re.compile(r"^step (\d+)$", re.MULTILINE),
@@ -68,68 +58,41 @@ STEP = {
     "MaxText": re.compile(r"completed step: (\d+),"),
 }
 """The log line of process 0 about a step; the first after checkpoint N is N + 1."""
-BEGIN, END = "<!-- table: make random-faults -->", "<!-- end of random faults -->"
+MARKS = "<!-- table: make random-faults -->", "<!-- end of random faults -->"
 
 
-@dataclasses.dataclass(frozen=True)
-class Struck:
-    """One fault, and its effect."""
+class Round(random_rounds.Round):
+    """One job under `tpujob run`, from its start until Ctrl-C."""
 
-    program: str
-    fault: str
-    is_in_place: bool
-    """Whether all programs restarted in the same containers."""
-    seconds: float
-    """From the fault to the next finished step."""
-    repeated_steps: int
+    faults = (*OF_PROGRAM, *OF_PROGRAM, OF_LAUNCHER, OF_ALL)
+    _run: subprocess.Popen[str]
+    _reader: threading.Thread
 
-
-class Broken(Exception):  # noqa: N818 - a finding, not a fault of this program
-    """An expectation does not hold."""
-
-
-class Round:
-    """One job, from its start until Ctrl-C."""
-
-    def __init__(
-        self, program: str, processes: int, in_place_restarts: int, chance: random.Random, folder: Path
-    ) -> None:
-        """Writes the job, with its `in_place_restarts`; starts nothing yet."""
-        self.program, self.chance, self.folder = program, chance, folder
-        self.name = f"{program} in {processes} processes, {'in place' if in_place_restarts else 'anew'}"
-        self.struck: list[Struck] = []
-        self._processes = processes
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Starts the job for a block; its folder stays where an expectation did not hold."""
         self._lines: list[str] = []
-        folder.mkdir(parents=True)
-        (folder / "requests").mkdir()
+        (self.folder / "requests").mkdir()
         spec = {
-            "accelerator": f"cpu:{processes}x1",
-            **_spec(program, folder),
+            "accelerator": f"cpu:{self.count}x1",
+            **_spec(self.program, self.folder),
             "gracePeriodSeconds": GRACE_SECONDS,
-            "inPlaceRestarts": in_place_restarts,
+            "inPlaceRestarts": MOST_RESTARTS if self.in_place else 0,
         }
         job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "random"}}
-        YAML().dump({**job, "spec": spec}, folder / "job.yaml")
+        YAML().dump({**job, "spec": spec}, self.folder / "job.yaml")
         self._environment = {
-            **base_environment(folder),
+            **base_environment(self.folder),
             "FAULT_PROCESS": "-1",
-            REQUESTS: str(folder / "requests"),
+            REQUESTS: str(self.folder / "requests"),
         }
-
-    def play(self, until: float) -> list[Struck]:
-        """Injects faults until there were `FAULTS_OF_ROUND`, or until a `time.monotonic` time, and ends the job.
-
-        Raises:
-            Broken: An expectation does not hold.
-        """
-        self._start()
-        try:
-            while len(self.struck) < FAULTS_OF_ROUND and time.monotonic() < until:
-                self.struck.append(self._strike(self.chance.choice(FAULTS)))
-            self._interrupt()
-        finally:
-            self._end()
-        return self.struck
+        with one_maxtext(self.program):
+            self._start()
+            try:
+                yield
+            finally:
+                self._end()
+        shutil.rmtree(self.folder)
 
     def explain(self) -> str:
         """The end of the output, and the ends of the logs of the last containers."""
@@ -149,18 +112,18 @@ class Round:
         self._reader = threading.Thread(target=self._lines.extend, args=(self._run.stderr,))
         self._reader.start()
 
-    def _strike(self, fault: str) -> Struck:
+    def strike(self, fault: str) -> Struck:
         """Injects a fault, and checks that the job continues as expected."""
-        self._wait("a program to run", lambda: len(self._programs()) == self._processes)
-        threading.Event().wait(self.chance.uniform(0, MOMENT_SECONDS))
+        self._wait("a program to run", lambda: len(self._programs()) == self.count)
+        threading.Event().wait(self.chance.uniform(0, self.moment_seconds))
         if fault == OF_ALL or fault in ("exception", "sys.exit", "os._exit"):
             self._wait("a step", lambda: self._first_step() is not None)
-        victim = self.chance.randrange(self._processes)
+        victim = self.chance.randrange(self.count)
         again, anew = self._starts()
         struck_at, saved, last = time.monotonic(), self._committed(), self._last_step()
         logs = self._logs()
         if fault == OF_ALL:
-            self._interrupt()
+            self.end()
             self._start()
             again, anew = 0, 0
         else:
@@ -172,7 +135,7 @@ class Round:
         assert first is not None
         is_in_place = self._starts()[0] > again
         self._check(fault, first, saved, (again, anew))
-        return Struck(self.program, fault, is_in_place, time.monotonic() - struck_at, max(0, last - first + 1))
+        return Struck(fault, is_in_place, time.monotonic() - struck_at, max(0, last - first + 1))
 
     def _hit(self, fault: str, victim: int) -> None:
         if fault == OF_LAUNCHER:
@@ -189,11 +152,9 @@ class Round:
         expected = 0 if fault == OF_ALL else 1
         if again + anew - sum(before) != expected:
             raise Broken(f"{fault}: {again - before[0]} restarts in place and {anew - before[1]} anew followed")
-        resumed = first - 1
-        if resumed < saved or (resumed > 0 and resumed not in self._steps()):
-            raise Broken(f"{fault}: went on with step {first}; {saved} was saved, and now {sorted(self._steps())}")
+        self.check_resumed(fault, first, saved, self._steps())
 
-    def _interrupt(self) -> None:
+    def end(self) -> None:
         """Sends Ctrl-C, and checks the end of the job."""
         self._run.send_signal(signal.SIGINT)
         self._wait("the end", lambda: self._run.poll() is not None, is_end=True)
@@ -237,10 +198,7 @@ class Round:
                 raise Broken(f"ended with {self._run.returncode}, waiting for {what}")
             return condition()
 
-        try:
-            wait_for(what, fulfilled, timeout_seconds=PATIENCE_SECONDS)
-        except TimeoutError as error:
-            raise Broken(str(error)) from error
+        self.wait(what, fulfilled)
 
     def _starts(self) -> tuple[int, int]:
         """The number of restarts in place, and of restarts in new containers, that the run has announced."""
@@ -327,76 +285,5 @@ def _host(pid: int) -> int | None:
     return None
 
 
-def rounds(seed: int, until: float, programs: Sequence[str], folder: Path) -> Iterator[tuple[Round, Broken | None]]:
-    """Runs rounds until a `time.monotonic` time; yields each with the expectation that does not hold, if any."""
-    chance = random.Random(seed)  # noqa: S311
-    for number in itertools.count():
-        program = programs[number % len(programs)]
-        in_place_restarts = chance.choice((0, 1000))
-        count = 2 if program == "MaxText" else chance.randint(2, 4)
-        if time.monotonic() >= until:
-            return
-        played = Round(program, count, in_place_restarts, chance, folder / str(number))
-        broken = None
-        with one_maxtext(program):
-            try:
-                played.play(until)
-            except Broken as error:
-                broken = error
-        yield played, broken
-        if broken is None:
-            shutil.rmtree(played.folder)
-
-
-def table(played: Mapping[str, Sequence[Struck]]) -> str:
-    """The Markdown table of results, with a row for each program."""
-    heads = ("Program", "faults", "in place", "anew", "Ctrl-C", "to the next step", "steps done again")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for program, struck in played.items():
-        if not struck:
-            continue
-        stops = sum(each.fault == OF_ALL for each in struck)
-        in_place_count = sum(each.is_in_place for each in struck)
-        counts = (len(struck), in_place_count, len(struck) - stops - in_place_count, stops)
-        costs = in_words([each.seconds for each in struck], [each.repeated_steps for each in struck])
-        lines.append(f"| {' | '.join(map(str, (program, *counts, *costs)))} |")
-    return "\n".join(lines)
-
-
-def in_words(seconds: Sequence[float], repeated_steps: Sequence[int]) -> tuple[str, str]:
-    """The cost of faults as text: the median and the maximum of the seconds, and the maximum of the steps."""
-    median = sorted(seconds)[len(seconds) // 2]
-    return f"{median:.0f} s, at most {max(seconds):.0f} s", f"at most {max(repeated_steps)}"
-
-
-def main() -> int:
-    """Runs rounds and prints the results; returns 1 if an expectation did not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help=f"write the result into {PAGE.name}")
-    parser.add_argument("programs", nargs="*", help=f"of {', '.join(PROGRAMS)}; default: all that are installed")
-    options = parser.parse_args()
-    programs = options.programs or [each for each in PROGRAMS if is_installed(each)]
-    folder = Path(tempfile.mkdtemp(prefix="random-faults-"))
-    found: dict[str, list[Struck]] = {program: [] for program in programs}
-    problems = 0
-    begun = time.monotonic()
-    for played, broken in rounds(options.seed, begun + options.minutes * 60, programs, folder):
-        found[played.program] += played.struck
-        faults = ", ".join(f"{each.fault} {each.seconds:.0f} s" for each in played.struck)
-        sys.stdout.write(f"{played.name}: {faults}\n")
-        if broken is not None:
-            problems += 1
-            sys.stdout.write(f"BROKEN: {broken}\n{played.explain()}\nkept: {played.folder}\n")
-        sys.stdout.flush()
-    words = f"Seed {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes: {problems} of what must hold did not."
-    result = f"{words}\n\n{table(found)}"
-    sys.stdout.write(result + "\n")
-    if options.write:
-        program_faults.write_between(BEGIN, END, result)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(random_rounds.main(__doc__, Round, COUNTS, MARKS, jobs=1, apart=OF_ALL))

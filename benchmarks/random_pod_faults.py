@@ -17,25 +17,19 @@ In the end the job is suspended, so that all launchers have told what they know,
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import itertools
 import json
 import os
-import queue
-import random
 import secrets
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.random_faults import Broken, in_words
+from benchmarks import random_rounds
+from benchmarks.random_rounds import MOST_RESTARTS, Broken, Struck
 from benchmarks.recovery import faults, pods, programs
 from benchmarks.recovery.pods import JOB
 from tests.e2e import host_processes
@@ -43,14 +37,12 @@ from tests.e2e.host_folders import claimed, writable
 from tests.e2e.jobs import Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.test_training import delete, evict
-from tests.multiprocess import program_faults
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import CommandError
 from tools.localcluster.waiting import wait_for
 from tpujob_trainer.checkpoint.layout import COMMITTED
 
 OF_LAUNCHER, DELETION, EVICTION = "kill -9 of a launcher", "deleted pod", "eviction"
-FAULTS = (*faults.SIGNALS, OF_LAUNCHER, DELETION, EVICTION)
 DISRUPTIONS = (DELETION, EVICTION)
 TAKES_WITNESSES = ("freeze", "OOM kill", OF_LAUNCHER)
 """After these, JobSet may delete the pod before its end is stored: such a restart may have no known cause."""
@@ -58,13 +50,8 @@ AFTER_A_STEP = ("exception", "OOM kill")
 """A program has signal handlers for these once Python runs, but calls them only after its first compilation."""
 COUNTS = {"trainer": (2, 4), "plain JAX": (2, 3, 4), "MaxText": (2,)}
 """Numbers of pods; the trainer's batch has 16 rows."""
-FAULTS_OF_ROUND = 5
-MOMENT_SECONDS = 10.0
-"""The longest time from the start of all programs to the next fault: some come before the first step."""
-PATIENCE_SECONDS = 400.0
 GONE_SECONDS = 60.0
-MOST_RESTARTS = 1000
-BEGIN, END = "<!-- table: random pod faults -->", "<!-- end of random pod faults -->"
+MARKS = "<!-- table: random pod faults -->", "<!-- end of random pod faults -->"
 
 BEGINS = "the program of process 0 begins"
 SITECUSTOMIZE = f"""
@@ -75,80 +62,49 @@ if os.getppid() == 1 and os.environ.get("TPUJOB_HOST") == "0":
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Struck:
-    """One fault, and its effect."""
+class Round(random_rounds.Round):
+    """One job in pods, from its start until it is deleted."""
 
-    fault: str
-    is_in_place: bool
-    """Whether the other pods are still the same."""
-    seconds: float
-    """From the fault to the next finished step."""
-    repeated_steps: int
+    faults = (*faults.SIGNALS, OF_LAUNCHER, DELETION, EVICTION)
+    most_faults = 5
+    moment_seconds = 10.0
+    jobs: Jobs
 
+    def end(self) -> None:
+        """Compares the accounts, deletes the job, and looks for processes that are left."""
+        self._check_accounts()
+        self.jobs.delete(JOB)
+        self.wait("its pods to go", lambda: not self.jobs.pods(JOB))
+        self._check_nothing_left()
 
-class Round:
-    """One job, from its start until it is deleted."""
+    def explain(self) -> str:
+        """The status of the job, and the end of process 0's output."""
+        printed = [f"{at:.1f} {line}" for at, line in self._read()[-60:]]
+        return "\n".join([json.dumps(self.jobs.status(JOB), indent=1), *printed])
 
-    def __init__(self, program: str, count: int, in_place_restarts: int, chance: random.Random, folder: Path) -> None:
-        """Starts nothing yet.
-
-        Args:
-            program: One of `programs.STEP_LINES`.
-            count: The number of pods.
-            in_place_restarts: Of the job.
-            chance: Chooses faults, victims and times.
-            folder: On this machine, for programs that do not save to the bucket.
-        """
-        self.program, self.struck = program, list[Struck]()
-        self.explanation = ""
-        """The state of the job when an expectation did not hold."""
-        self.name = f"{program} in {count} pods, {'in place' if in_place_restarts else 'anew'}"
-        self.jobs: Jobs
-        self._count, self._in_place, self._chance, self._folder = count, in_place_restarts, chance, folder
-        self._step = programs.STEP_LINES[program]
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Applies the job in a namespace of its own, for a block."""
+        surroundings = Surroundings.handed_over()
+        if surroundings is None:
+            raise SystemExit("no cluster is up: run `make cluster` first")
+        self._step = programs.STEP_LINES[self.program]
         self._lines: dict[tuple[float, str], None] = {}
         """The log of process 0, including pods whose logs are gone."""
         self._uids: set[str] = set()
         """Of all pods so far."""
         self._seen: set[int] = set()
         """All checkpoints so far: programs delete old ones."""
-
-    def play(self, surroundings: Surroundings, until: float) -> None:
-        """Injects faults until there were `FAULTS_OF_ROUND`, or until a `time.monotonic` time, and ends the job.
-
-        Raises:
-            Broken: An expectation does not hold.
-        """
-        with self._job(surroundings):
-            try:
-                while len(self.struck) < FAULTS_OF_ROUND and time.monotonic() < until:
-                    self.struck.append(self._strike(self._chance.choice(FAULTS)))
-                self._check_accounts()
-            except Broken:
-                self.explanation = self._explain()
-                raise
-            self.jobs.delete(JOB)
-            self._wait("its pods to go", lambda: not self.jobs.pods(JOB))
-            self._check_nothing_left()
-
-    def _explain(self) -> str:
-        """The status of the job, and the end of process 0's output."""
-        printed = [f"{at:.1f} {line}" for at, line in self._read()[-60:]]
-        return "\n".join([json.dumps(self.jobs.status(JOB), indent=1), *printed])
-
-    @contextmanager
-    def _job(self, surroundings: Surroundings) -> Iterator[None]:
         text = pods.write_text(surroundings, f"random/{secrets.token_hex(4)}")
-        saved = writable(self._folder / "saved")
+        saved = writable(self.folder / "saved")
         with jobs_in_namespace(surroundings, text, "random", {}) as self.jobs:
             folders = {"saved": saved} | ({"maxtext": pods.MAXTEXT} if self.program == "MaxText" else {})
             with claimed(self.jobs, folders):
                 pods.apply(
                     self.jobs,
                     self.program,
-                    self._count,
-                    in_place_restarts=self._in_place,
+                    self.count,
+                    in_place_restarts=MOST_RESTARTS if self.in_place else 0,
                     sitecustomize=SITECUSTOMIZE,
                     restarts={"crashes": MOST_RESTARTS},
                 )
@@ -157,16 +113,16 @@ class Round:
                 finally:
                     self.jobs.delete(JOB)
 
-    def _strike(self, fault: str) -> Struck:
+    def strike(self, fault: str) -> Struck:
         """Injects a fault, and checks that the job continues as expected."""
-        victim = self._chance.randrange(self._count)
-        moment = self._chance.uniform(0, MOMENT_SECONDS)
+        victim = self.chance.randrange(self.count)
+        moment = self.chance.uniform(0, self.moment_seconds)
         last_fault = self._lines_until_now()
-        self._wait("all pods to run", self._running)
+        self.wait("all pods to run", self._running)
         threading.Event().wait(moment)
         if fault in AFTER_A_STEP or not self.struck:
-            self._wait("a step", lambda: self._steps_after(last_fault))
-        before = self._wait("all pods to run", self._running)
+            self.wait("a step", lambda: self._steps_after(last_fault))
+        before = self.wait("all pods to run", self._running)
         saved = self._committed()
         at = self._hit(fault, before[victim])
 
@@ -174,14 +130,14 @@ class Round:
             self._saved_since()  # the checkpoint from which it resumes may be deleted soon
             return self._first_step_of_next(at)
 
-        self._wait("the next step", next_step)
+        self.wait("the next step", next_step)
         again = self._pods()
         first, seconds = self._first_step_of_next(at) or (0, 0.0)
         # A deleted pod may continue during its grace period, and so may the others.
         last = max((number for when, number in self._steps() if when < at + seconds), default=0)
         self._check(fault, first, saved, at)
         kept = {uid(pod) for pod in again} & {uid(pod) for pod in before} - {uid(before[victim])}
-        return Struck(fault, len(kept) == self._count - 1, seconds, max(0, last - first + 1))
+        return Struck(fault, len(kept) == self.count - 1, seconds, max(0, last - first + 1))
 
     def _hit(self, fault: str, pod: Object) -> float:
         """Injects a fault in a pod; returns its time, in Unix seconds."""
@@ -196,9 +152,9 @@ class Round:
                     return False  # its program has not started, or that of the previous attempt has not ended
                 return True
 
-            self._wait(f"one program in {name}", is_hit)
+            self.wait(f"one program in {name}", is_hit)
             return found[0]
-        launcher = self._wait(f"the launcher of {name}", lambda: self._launcher(pod)) if fault == OF_LAUNCHER else 0
+        launcher = self.wait(f"the launcher of {name}", lambda: self._launcher(pod)) if fault == OF_LAUNCHER else 0
         at = time.time()
         if launcher:
             os.kill(launcher, signal.SIGKILL)
@@ -214,16 +170,14 @@ class Round:
     def _check(self, fault: str, first: int, saved: int, at: float) -> None:
         begun = [when for when, line in self._read() if when > at and BEGINS in line]
         # With new pods, JobSet restarts at once; after quick restarts, the operator then postpones that restart.
-        if not 1 <= len(begun) <= (1 if self._in_place else 2):
+        if not 1 <= len(begun) <= (1 if self.in_place else 2):
             raise Broken(f"{fault}: the program of process 0 began {len(begun)} times after it")
-        resumed = first - 1
-        if resumed < saved or (resumed > 0 and resumed not in self._saved_since()):
-            raise Broken(f"{fault}: went on with step {first}; {saved} was saved, and now {self._committed()}")
+        self.check_resumed(fault, first, saved, self._saved_since())
 
     def _check_accounts(self) -> None:
         """Suspends the job, and compares the counts in its status with the injected faults."""
         self.jobs.patch(JOB, suspend=True)
-        self._wait("it to be suspended", lambda: self.jobs.status(JOB).get("phase") == "Suspended")
+        self.wait("it to be suspended", lambda: self.jobs.status(JOB).get("phase") == "Suspended")
         disruptions = sum(each.fault in DISRUPTIONS for each in self.struck)
         unseen = sum(each.fault in TAKES_WITNESSES for each in self.struck)
         expected = {"restarts": len(self.struck), "disruptions": disruptions}
@@ -259,7 +213,7 @@ class Round:
     def _running(self) -> list[Object] | None:
         """All pods; None: not all of them run, or the job is not Running."""
         found = self._pods()
-        do_run = len(found) == self._count and all(pod["status"]["phase"] == "Running" for pod in found)
+        do_run = len(found) == self.count and all(pod["status"]["phase"] == "Running" for pod in found)
         return found if do_run and self.jobs.status(JOB).get("phase") == "Running" else None
 
     def _read(self) -> list[tuple[float, str]]:
@@ -294,22 +248,16 @@ class Round:
     def _committed(self) -> int:
         """The last step in the newest checkpoint; 0 (plain JAX) or -1: there is none."""
         if self.program == "plain JAX":
-            file = self._folder / "saved" / "step"
+            file = self.folder / "saved" / "step"
             return int(file.read_text()) if file.exists() else 0
         return max(self._commits(), default=-1)
 
     def _commits(self) -> set[int]:
         if self.program == "MaxText":
-            folders = (self._folder / "saved").glob("job/**/checkpoints/*")
+            folders = (self.folder / "saved").glob("job/**/checkpoints/*")
             return {int(each.name) for each in folders if each.name.isdecimal()}
         names = (Path(name) for name in self.jobs.objects(JOB, "steps/"))
         return {int(name.parts[1]) for name in names if name.name == COMMITTED and name.parts[1].isdecimal()}
-
-    def _wait[Result](self, what: str, condition: Callable[[], Result | None]) -> Result:
-        try:
-            return wait_for(what, condition, timeout_seconds=PATIENCE_SECONDS, poll_seconds=0.25)
-        except TimeoutError as error:
-            raise Broken(f"{[each.fault for each in self.struck]} and one more: {error}") from error
 
 
 def has_ended(pod: Object) -> bool:
@@ -328,99 +276,5 @@ def is_of(uids: set[str], process: int) -> bool:
     return any(each in groups for each in uids)
 
 
-def rounds(
-    seed: int, until: float, chosen: Sequence[str], surroundings: Surroundings, folder: Path
-) -> Iterator[tuple[Round, Exception | None]]:
-    """Runs rounds until a `time.monotonic` time; yields each with its error, if any."""
-    chance = random.Random(seed)  # noqa: S311
-    for number in itertools.count():
-        if time.monotonic() >= until:
-            return
-        program = chosen[number % len(chosen)]
-        in_place_restarts = chance.choice((0, MOST_RESTARTS))
-        count = chance.choice(COUNTS[program])
-        own = folder / f"{seed}-{number}"
-        own.mkdir(mode=0o755)
-        played = Round(program, count, in_place_restarts, chance, own)
-        try:
-            played.play(surroundings, until)
-        except (Broken, CommandError) as error:
-            yield played, error
-        else:
-            yield played, None
-
-
-def at_once(
-    jobs: int, seed: int, until: float, chosen: Sequence[str], surroundings: Surroundings, folder: Path
-) -> Iterator[tuple[Round, Exception | None]]:
-    """Runs several `rounds` in parallel, with consecutive seeds."""
-    played: queue.SimpleQueue[tuple[Round, Exception | None] | None] = queue.SimpleQueue()
-
-    def play(number: int) -> None:
-        try:
-            for each in rounds(seed + number, until, [*chosen[number:], *chosen[:number]], surroundings, folder):
-                played.put(each)
-        finally:
-            played.put(None)
-
-    with ThreadPoolExecutor(jobs) as threads:
-        playing = [threads.submit(play, number) for number in range(jobs)]
-        for _ in playing:
-            yield from iter(played.get, None)
-        for each in playing:
-            each.result()
-
-
-def table(played: Mapping[str, Sequence[Struck]]) -> str:
-    """The Markdown table of results, with a row for each program."""
-    heads = ("Program", "faults", "in place", "anew", "to the next step", "steps done again")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for program, struck in played.items():
-        if struck:
-            in_place = sum(each.is_in_place for each in struck)
-            costs = in_words([each.seconds for each in struck], [each.repeated_steps for each in struck])
-            row = (program, len(struck), in_place, len(struck) - in_place, *costs)
-            lines.append(f"| {' | '.join(map(str, row))} |")
-    return "\n".join(lines)
-
-
-def main() -> int:
-    """Runs rounds and prints the results; returns 1 if an expectation did not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--at-once", type=int, default=2, help="jobs at a time")
-    parser.add_argument("--write", action="store_true", help=f"write the result into {program_faults.PAGE.name}")
-    parser.add_argument("programs", nargs="*", help=f"of {', '.join(programs.STEP_LINES)}; default: all")
-    options = parser.parse_args()
-    surroundings = Surroundings.handed_over()
-    if surroundings is None:
-        parser.error("no cluster is up: run `make cluster` first")
-    chosen = options.programs or list(programs.STEP_LINES)
-    folder = Path(tempfile.mkdtemp(prefix="random-pod-faults-"))
-    folder.chmod(0o755)
-    found: dict[str, list[Struck]] = {program: [] for program in chosen}
-    problems = 0
-    begun = time.monotonic()
-    until = begun + options.minutes * 60
-    for played, broken in at_once(options.at_once, options.seed, until, chosen, surroundings, folder):
-        found[played.program] += played.struck
-        struck = ", ".join(f"{each.fault} {each.seconds:.0f} s" for each in played.struck)
-        sys.stdout.write(f"{played.name}: {struck}\n")
-        if broken is not None:
-            problems += 1
-            sys.stdout.write(f"BROKEN: {broken}\n{played.explanation}\n")
-        sys.stdout.flush()
-    words = (
-        f"Seed {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes, {options.at_once} jobs at a time: "
-        f"{problems} of what must hold did not."
-    )
-    result = f"{words}\n\n{table(found)}"
-    sys.stdout.write(result + "\n")
-    if options.write:
-        program_faults.write_between(BEGIN, END, result)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(random_rounds.main(__doc__, Round, COUNTS, MARKS, jobs=2))

@@ -1,26 +1,23 @@
 """Process start to first new step, with compiled programs kept and without, by the trainer's own report.
 
-Three attempts of one run: a first one, which fills the compile cache; a restart with it; a restart without. Run it from
-the repository's root: `make bench-restart`.
+    python -m benchmarks.restart
+
+Three attempts of one run: a first one, which fills the compile cache; a restart with it; a restart without.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import signal
-import sys
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.common import cpu_seconds, parser, say, show, table
 from tests.harness import processes
 
 PHASES = ("starting", "restoring", "compiling")
@@ -53,12 +50,6 @@ def attempt(folder: Path, number: int, config: dict[str, Any], extra: dict[str, 
     return found | {"total": total, "cpu": cpu, "hits": hits}
 
 
-def cpu_seconds(pid: int) -> float:
-    """The CPU time of all threads of a process so far (proc(5), /proc/[pid]/stat fields 14 and 15)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def cache_hits(port: int) -> float:
     """The number of programs that a process found in the compile cache, from its metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
@@ -67,11 +58,11 @@ def cache_hits(port: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--devices", type=int, default=1)
-    parser.add_argument("--layers", type=int, default=4)
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--processes", type=int, default=1)
+    arguments.add_argument("--devices", type=int, default=1)
+    arguments.add_argument("--layers", type=int, default=4)
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pq.write_table(pa.table({"text": ["It was a dark and stormy night. " * 40] * 64}), folder / "text.parquet")
@@ -86,21 +77,21 @@ def main() -> None:
         }
         # As in a pod: optimised programs, no cache of JAX's own.
         plain = {"JAX_COMPILATION_CACHE_DIR": "", "XLA_FLAGS": "", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        rows = [
-            ("first start, cache empty", attempt(folder, 0, config, plain, options)),
-            ("restart, with the cache", attempt(folder, 1, config, plain, options)),
-            ("restart, without", attempt(folder, 2, config | {"compileCache": False}, plain, options)),
-        ]
-    print(f"{options.processes} processes of {options.devices} CPU devices, {options.layers} layers; seconds")
-    print(
-        f"| {'':26} | " + " | ".join(PHASES) + " | first step | process start to first step | CPU of process 0 | hits |"
-    )
-    print("|---" * (len(PHASES) + 5) + "|")
-    for what, found in rows:
-        rest = found["total"] - sum(found[phase] for phase in PHASES)
-        cells = [f"{found[phase]:.1f}" for phase in PHASES] + [f"{rest:.1f}", f"{found['total']:.1f}"]
-        cells += [f"{found['cpu']:.1f}", f"{found['hits']:.0f}"]
-        print(f"| {what:26} | " + " | ".join(cells) + " |")
+        attempts = {
+            "first start, cache empty": attempt(folder, 0, config, plain, options),
+            "restart, with the cache": attempt(folder, 1, config, plain, options),
+            "restart, without": attempt(folder, 2, config | {"compileCache": False}, plain, options),
+        }
+    say(f"{options.processes} processes of {options.devices} CPU devices, {options.layers} layers; seconds")
+    heads = ("", *PHASES, "first step", "process start to first step", "CPU of process 0", "hits")
+    show(table(heads, (row(what, found) for what, found in attempts.items())))
+
+
+def row(what: str, found: dict[str, float]) -> tuple[str, ...]:
+    """The cells of the table row of an attempt."""
+    phases = [found[phase] for phase in PHASES]
+    seconds = [*phases, found["total"] - sum(phases), found["total"], found["cpu"]]
+    return (what, *(f"{each:.1f}" for each in seconds), f"{found['hits']:.0f}")
 
 
 if __name__ == "__main__":

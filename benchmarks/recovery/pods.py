@@ -152,41 +152,39 @@ def apply(
     resources: dict[str, Any] = {"requests": {"cpu": "10m", "memory": memory or "64Mi"}}
     if not memory:
         resources["limits"] = {"memory": MAXTEXT_MEMORY if program == "MaxText" else MEMORY}
-    config: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "given", "namespace": jobs.namespace},
-        "data": {"sitecustomize.py": sitecustomize, "program.py": programs.PLAIN_JAX},
-    }
+    files = {"sitecustomize.py": sitecustomize, "program.py": programs.PLAIN_JAX}
     volumes: list[dict[str, Any]] = [{"name": "given", "mountPath": "/opt/given", "configMap": "given"}]
-    path = "/opt/given"
+    if program != "trainer":
+        volumes.append({"name": "saved", "mountPath": "/mnt/saved", "persistentVolumeClaim": "saved"})
+    variables = {"PYTHONPATH": "/opt/given", "SAVED": "/mnt/saved"}
+    if program == "MaxText":
+        files[MAXTEXT_PROGRAM.name] = MAXTEXT_PROGRAM.read_text()
+        its_own = {"name": "maxtext", "persistentVolumeClaim": "maxtext"}
+        volumes.append({**its_own, "mountPath": "/opt/maxtext", "readOnly": True})
+        variables |= {"PYTHONPATH": "/opt/given:/opt/maxtext", "PYTHONPYCACHEPREFIX": "/mnt/saved/compiled"}
+    metadata = {"name": "given", "namespace": jobs.namespace}
+    jobs.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files})
     spec: dict[str, Any] = {
         "accelerator": f"cpu:{pods}x1",
         "inPlaceRestarts": in_place_restarts,
         "gracePeriodSeconds": GRACE_SECONDS,
         "resources": resources,
+        **_of_program(jobs, program),
         **fields,
     }
-    saved = {"name": "saved", "mountPath": "/mnt/saved", "persistentVolumeClaim": "saved"}
+    env = [{"name": key, "value": value} for key, value in variables.items()]
+    jobs.apply(JOB, volumes=volumes, env=env, **spec)
+
+
+def _of_program(jobs: Jobs, program: str) -> dict[str, Any]:
+    """The fields of a job's spec that say what runs."""
     if program == "trainer":
-        spec |= {"trainer": programs.trainer(jobs.text), "checkpointDir": jobs.checkpoint_dir(JOB)}
-    elif program == "MaxText":
-        config["data"][MAXTEXT_PROGRAM.name] = MAXTEXT_PROGRAM.read_text()
-        path += ":/opt/maxtext"
-        given = {"name": "maxtext", "mountPath": "/opt/maxtext", "persistentVolumeClaim": "maxtext", "readOnly": True}
-        volumes += [saved, given]
-        spec |= {
+        return {"trainer": programs.trainer(jobs.text), "checkpointDir": jobs.checkpoint_dir(JOB)}
+    if program == "MaxText":
+        return {
             "framework": "maxtext",
             "image": jobs.surroundings.python_image,
             "command": ["python3", f"/opt/given/{MAXTEXT_PROGRAM.name}", *maxtext_job.arguments(**programs.MAXTEXT)],
             "checkpointDir": "/mnt/saved/job",
         }
-    else:
-        volumes.append(saved)
-        spec |= {"image": jobs.surroundings.jax_image, "command": ["python3", "/opt/given/program.py"]}
-    jobs.cluster.apply(config)
-    variables = {"PYTHONPATH": path, "SAVED": "/mnt/saved"}
-    if program == "MaxText":
-        variables["PYTHONPYCACHEPREFIX"] = "/mnt/saved/compiled"
-    env = [{"name": key, "value": value} for key, value in variables.items()]
-    jobs.apply(JOB, volumes=volumes, env=env, **spec)
+    return {"image": jobs.surroundings.jax_image, "command": ["python3", "/opt/given/program.py"]}

@@ -200,34 +200,33 @@ def start(
     """
     folder.mkdir(parents=True, exist_ok=True)
     coordinator, launcher, *report_ports = free_ports(processes + 2)
-    started_by = list(launchers) or [LAUNCH] * processes
-    is_launched = processes > 1 and program[: len(LAUNCH)] != LAUNCH
+    of_job = {
+        **common_environment(folder, devices, config, str(checkpoint_dir or folder.parent / "checkpoints")),
+        # Not for several: `compile_cache.is_exact`. The trainer sees to it, other programs here do not.
+        "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes * devices == 1 else "",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "TPUJOB_NAME": name,
+        "TPUJOB_ATTEMPT": str(attempt),
+        "TPUJOB_COORDINATOR": f"127.0.0.1:{coordinator}",
+        "TPUJOB_LAUNCHER_PORT": str(launcher),
+        "TPUJOB_STARTUP_SECONDS": str(startup_seconds),
+        "TPUJOB_GRACE_SECONDS": str(grace_seconds),
+        **(extra or {}),
+    }
+
+    def member(index: int) -> Member:
+        is_launched = processes > 1 and program[: len(LAUNCH)] != LAUNCH
+        command = (*(launchers[index] if launchers else LAUNCH), sys.executable, *program) if is_launched else program
+        own = {**of_job, **_place(index, processes, slices), **extra_of(index)}
+        return Member(index, command, folder, report_ports[index], own)
+
+    return Run([member(index) for index in range(processes) if index not in absent])
+
+
+def _place(index: int, processes: int, slices: int) -> dict[str, str]:
     hosts = processes // slices
-    members = []
-    for index in range(processes):
-        if index in absent:
-            continue
-        environment = {
-            **common_environment(folder, devices, config, str(checkpoint_dir or folder.parent / "checkpoints")),
-            # Not for several: `compile_cache.is_exact`. The trainer sees to it, other programs here do not.
-            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes * devices == 1 else "",
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "TPUJOB_NAME": name,
-            "TPUJOB_ATTEMPT": str(attempt),
-            "TPUJOB_SLICE": str(index // hosts),
-            "TPUJOB_HOST": str(index % hosts),
-            "TPUJOB_HOSTS_PER_SLICE": str(hosts),
-            "TPUJOB_SLICES": str(slices),
-            "TPUJOB_COORDINATOR": f"127.0.0.1:{coordinator}",
-            "TPUJOB_LAUNCHER_PORT": str(launcher),
-            "TPUJOB_STARTUP_SECONDS": str(startup_seconds),
-            "TPUJOB_GRACE_SECONDS": str(grace_seconds),
-            **(extra or {}),
-            **extra_of(index),
-        }
-        command = (*started_by[index], sys.executable, *program) if is_launched else program
-        members.append(Member(index, command, folder, report_ports[index], environment))
-    return Run(members)
+    place = {"SLICES": slices, "HOSTS_PER_SLICE": hosts, "SLICE": index // hosts, "HOST": index % hosts}
+    return {f"TPUJOB_{name}": str(number) for name, number in place.items()}
 
 
 def common_environment(folder: Path, devices: int, config: Mapping[str, Any], checkpoint_dir: str) -> dict[str, str]:

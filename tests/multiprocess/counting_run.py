@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,18 +52,22 @@ def main(stop: process_exit.StopRequest) -> int:
         configuration_hash=config.get("hash", "the same"),
         on_met=stop.joined,
     )
-    directory = process.checkpoint_dir
-    claim = ownership.claim(directory, owner=process.owner, adopt=config.get("adopt"), runtime=runtime)
+    claim = ownership.claim(process.checkpoint_dir, owner=process.owner, adopt=config.get("adopt"), runtime=runtime)
     multihost_utils.sync_global_devices = refuse
     if sys.version_info < (3, 12, 7):
         # Collecting what a failed upload of gcsfs leaves crashes older versions: python/cpython#77894.
         gc.disable()
-    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    shardings = {
-        "sharded": NamedSharding(mesh, PartitionSpec("data")),
-        "whole": NamedSharding(mesh, PartitionSpec()),
-    }
-    checkpoints = Checkpoints(
+    checkpoints = opened(process.checkpoint_dir, config, runtime, claim)
+    count(checkpoints, config, runtime, stop)
+    logger.info("committed=%s", checkpoints.committed_step)
+    checkpoints.close()
+    runtime.close()
+    claim.close()
+    return ExitCode.FINISHED
+
+
+def opened(directory: str, config: dict[str, Any], runtime: initialize.Runtime, claim: ownership.Claim) -> Checkpoints:
+    return Checkpoints(
         directory,
         Settings(
             retention=Retention(last=3),
@@ -77,31 +82,39 @@ def main(stop: process_exit.StopRequest) -> int:
             failed=lambda step, why: logger.info("failed %d: %s", step, why),
         ),
     )
-    width = config.get("width", 16)
-    abstract = {
-        name: jax.ShapeDtypeStruct((width, 2), np.float32, sharding=sharding) for name, sharding in shardings.items()
-    }
-    count = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
+
+
+def count(
+    checkpoints: Checkpoints, config: dict[str, Any], runtime: initialize.Runtime, stop: process_exit.StopRequest
+) -> None:
+    """Adds 1 to each number in each step, from where the newest checkpoint is."""
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole = NamedSharding(mesh, PartitionSpec())
+    shardings = {"sharded": NamedSharding(mesh, PartitionSpec("data")), "whole": whole}
+    shape = (config.get("width", 16), 2)
+    abstract = {name: jax.ShapeDtypeStruct(shape, np.float32, sharding=each) for name, each in shardings.items()}
+    plus_one = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
     restored = checkpoints.restore(abstract)
+    zeros = np.zeros(shape, np.float32)
     step, tree = restored or (
         0,
         {
-            name: jax.make_array_from_callback((width, 2), s, lambda index: np.zeros((width, 2), np.float32)[index])
-            for name, s in shardings.items()
+            name: jax.make_array_from_callback(shape, each, lambda index: zeros[index])
+            for name, each in shardings.items()
         },
     )
     logger.info("restored=%s value=%s", restored and restored[0], tree["whole"].addressable_data(0)[0, 0])
     if config.get("raise_in") == runtime.process_id:
         raise ValueError("raised on purpose")
-    total = jax.jit(lambda tree: tree["sharded"].sum(), out_shardings=shardings["whole"])
+    total = jax.jit(lambda tree: tree["sharded"].sum(), out_shardings=whole)
     first = step
     stop.entered_loop()
     while step < config["steps"]:
         if "step_seconds" in config:
             pause(config["step_seconds"])
-        tree = count(tree)
+        tree = plus_one(tree)
         step += 1
-        assert float(total(tree)) == step * width * 2
+        assert float(total(tree)) == step * zeros.size
         if step == first + 1:
             # All have met in a collective.
             logger.info("counting")
@@ -110,11 +123,6 @@ def main(stop: process_exit.StopRequest) -> int:
         checkpoints.poll()
     checkpoints.finish(120)
     stop.left_loop()
-    logger.info("committed=%s", checkpoints.committed_step)
-    checkpoints.close()
-    runtime.close()
-    claim.close()
-    return ExitCode.FINISHED
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ import shutil
 import signal
 import subprocess
 import urllib.error
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -158,14 +157,6 @@ class ControlPlane:
         for process in self._processes:
             if process.has_ended:
                 process.start_again()
-
-    @contextmanager
-    def without_controllers(self) -> Iterator[None]:
-        """Stops Kubernetes' built-in controllers for the duration of the block."""
-        self._processes.remove(controllers := self._process("kube-controller-manager"))
-        controllers.stop()
-        yield
-        self._start_controller_manager(binaries.path("kube-controller-manager"))
 
     @property
     def etcd_url(self) -> str:

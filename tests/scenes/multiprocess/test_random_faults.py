@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import random_faults
-from benchmarks.random_faults import Round, Struck, table
+from benchmarks.random_faults import Round
 from tests.multiprocess import program_faults
 from tests.multiprocess.program_faults import Cell, Seen
 
@@ -13,18 +12,12 @@ pytestmark = pytest.mark.processes
 
 
 def test_what_must_hold_does_after_each_of_two_faults(tmp_path, monkeypatch):
-    monkeypatch.setattr(random_faults, "FAULTS", ("kill -9",))
-    monkeypatch.setattr(random_faults, "FAULTS_OF_ROUND", 2)
-    monkeypatch.setattr(random_faults, "MOMENT_SECONDS", 1.0)
-    played = Round("plain JAX", 2, 1000, random.Random(1), tmp_path / "round")  # noqa: S311
-    struck = played.play(float("inf"))
-    assert [each.fault for each in struck] == ["kill -9"] * 2, played.explain()
-
-
-def test_a_row_says_what_faults_cost():
-    struck = [Struck("trainer", "kill -9", True, 9.0, 3), Struck("trainer", "Ctrl-C", False, 20.0, 0)]
-    row = "| trainer | 2 | 1 | 0 | 1 | 20 s, at most 20 s | at most 3 |"
-    assert table({"trainer": struck, "MaxText": []}).splitlines()[2:] == [row]
+    monkeypatch.setattr(Round, "faults", ("kill -9",))
+    monkeypatch.setattr(Round, "most_faults", 2)
+    monkeypatch.setattr(Round, "moment_seconds", 1.0)
+    chance = random.Random(1)  # noqa: S311
+    played = Round("plain JAX", 2, in_place=True, chance=chance, folder=tmp_path)
+    assert [each.fault for each in played.play(float("inf"))] == ["kill -9"] * 2, played.explanation
 
 
 def test_a_result_takes_the_place_of_the_one_before(tmp_path, monkeypatch):

@@ -1,18 +1,25 @@
-"""The table of random faults in pods, and which processes of a machine are those of a pod."""
+"""The table of random faults, and which processes of a machine are those of a pod."""
 
 import pytest
 
-from benchmarks.random_pod_faults import COUNTS, Struck, is_of, table
+from benchmarks.random_pod_faults import COUNTS, is_of
+from benchmarks.random_rounds import Struck, table_of
 from benchmarks.recovery import programs
 from tests.e2e import host_processes
 
 UID = "eabebb0c-bb48-4c4f-85e9-7f6822eeddc0"
 
 
-def test_a_row_says_what_faults_cost() -> None:
-    struck = [Struck("kill -9", True, 9.0, 3), Struck("deleted pod", False, 20.0, 0)]
-    row = "| trainer | 2 | 1 | 1 | 20 s, at most 20 s | at most 3 |"
-    assert table({"trainer": struck, "MaxText": []}).splitlines()[2:] == [row]
+@pytest.mark.parametrize(
+    ("apart", "row"),
+    [
+        ("", "| trainer | 2 | 1 | 1 | 20 s, at most 20 s | at most 3 |"),
+        ("Ctrl-C", "| trainer | 2 | 1 | 0 | 1 | 20 s, at most 20 s | at most 3 |"),
+    ],
+)
+def test_a_row_says_what_faults_cost(apart: str, row: str) -> None:
+    struck = [Struck("kill -9", True, 9.0, 3), Struck("Ctrl-C", False, 20.0, 0)]
+    assert table_of({"trainer": struck, "MaxText": []}, apart).splitlines()[2:] == [row]
 
 
 @pytest.mark.parametrize(
