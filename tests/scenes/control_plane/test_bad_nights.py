@@ -1,4 +1,4 @@
-"""Series of trouble with the real API server, etcd and JobSet: what is budgeted, and what is there in the morning."""
+"""Trouble with the real API server and etcd: what is there in the morning. Budgets: tests/e2e/test_night_drills.py."""
 
 import os
 import signal
@@ -9,15 +9,12 @@ import pytest
 
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess
-from tests.scenes.control_plane.reporting import REPORT_ADDRESS, reporting
 from tests.scenes.control_plane.requests_made import jobsets_created
 from tools.localcluster import pods
-from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane
 
-PREEMPTIONS = 20
 AWAY_SECONDS = 120
 RECOVERY_SECONDS = 300
 SILENCE_SECONDS = 75
@@ -26,58 +23,8 @@ SILENCE_SECONDS = 75
 
 @pytest.fixture(scope="module")
 def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """One that does not pause between restarts: a pause deletes the pods that a test has just found.
-
-    It counts from the full second of the restart, so one of a millisecond is over when it is looked at.
-    """
-    directory = tmp_path_factory.mktemp("nights")
-    with OperatorProcess(installed, directory, OPERATOR_RESTART_PAUSE_SECONDS="0.001") as process:
+    with OperatorProcess(installed, tmp_path_factory.mktemp("nights")) as process:
         yield process
-
-
-def start_attempt(jobs: Jobs, earlier: list[Object], *, pod_ip: str | None = None) -> list[Object]:
-    """Pods of the next attempt, all of them running."""
-    found = jobs.wait_pods("llama", other_than=earlier)
-    for index, pod in enumerate(found):
-        pods.set_running(jobs.api, pod, pod_ip=pod_ip if index == 0 else None)
-    return found
-
-
-@pytest.mark.usefixtures("operator")
-def test_four_crashes_without_progress_end_the_job(jobs: Jobs) -> None:
-    jobs.create("llama")
-    found: list[Object] = []
-    for crash in range(1, 5):
-        found = start_attempt(jobs, found)
-        jobs.wait_phase("llama", "Running")
-        pods.set_failed(jobs.api, found[1], exit_code=139, message=f"crash {crash}")
-        jobs.wait("llama", f"crash {crash}", lambda s, crash=crash: s.get("crashes") == crash)  # type: ignore[misc]
-    status = jobs.wait_phase("llama", "Failed")
-    assert (status["crashes"], status["failure"]["message"]) == (4, "crash 4")
-    assert "4 crashes without a newer checkpoint, and spec.restarts.crashes allows 3." in status["message"]
-    assert "slice 0 host 1" in status["message"]
-
-
-@pytest.mark.faults
-@pytest.mark.usefixtures("operator")
-def test_preemptions_leave_the_budget_untouched(jobs: Jobs) -> None:
-    """Twenty in a row, a checkpoint between each two of them, and not one crash allowed."""
-    jobs.create("llama", restarts={"crashes": 0})
-    found: list[Object] = []
-    report = {"phase": "training", "step": 0, "committed_step": 0}
-    with reporting(report):
-        for number in range(1, PREEMPTIONS + 1):
-            report |= {"step": 100 + number, "committed_step": number}
-            found = start_attempt(jobs, found, pod_ip=REPORT_ADDRESS)
-            jobs.wait("llama", "a checkpoint", lambda s, n=number: s.get("lastCheckpointStep") == n)  # type: ignore[misc]
-            pods.set_failed(jobs.api, found[1], exit_code=143, disruption="PreemptionByScheduler")
-            books = jobs.wait("llama", "the books", lambda s, n=number: s.get("bookedRestarts") == n)  # type: ignore[misc]
-            assert books["step"] == number
-        start_attempt(jobs, found, pod_ip=REPORT_ADDRESS)
-        status = jobs.wait_phase("llama", "Running")
-    assert (status["restarts"], status["disruptions"], status.get("crashes")) == (PREEMPTIONS, PREEMPTIONS, None)
-    assert "nodeFailures" not in status
-    assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
 
 
 def live_through(jobs: Jobs, operator: OperatorProcess) -> None:
@@ -105,7 +52,7 @@ def after_a_killed_etcd(installed: ControlPlane, operator: OperatorProcess) -> I
     installed.create_namespace(namespace)
     jobs = Jobs(installed, namespace)
     jobs.create("llama")
-    start_attempt(jobs, [])
+    jobs.run("llama")
     jobs.wait_phase("llama", "Running")
     installed.restart("etcd")
     yield jobs
