@@ -4,8 +4,6 @@
 that its memory peak is its own; all cases run twice, in turns, and the faster round counts.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

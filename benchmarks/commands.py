@@ -5,8 +5,6 @@
 The imports are made as they are, and with pandas and Python's collections of garbage.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

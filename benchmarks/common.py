@@ -1,7 +1,5 @@
 """What benchmarks share: parser, tables, turns, and what processes cost."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import os

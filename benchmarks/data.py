@@ -9,8 +9,6 @@ work on the machine has little effect; compare figures only within a run. For sc
 trains an 8B model consumes about 30 000 tokens a second.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import json

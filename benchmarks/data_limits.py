@@ -8,8 +8,6 @@ until every lane has a unit in memory and the next one ready. Each is its own pr
 it exceeds its LIMITS.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

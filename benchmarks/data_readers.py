@@ -5,8 +5,6 @@ the end token to each document, packs documents into windows (inputs, targets, s
 share of process 0 of `processes`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

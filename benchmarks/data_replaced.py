@@ -3,8 +3,6 @@
 make bench-data         # python benchmarks/data_replaced.py [--files 2000] [--kibibytes 4096] [--json]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ somebody would write it who cares.
     python -m benchmarks.extract [--torch PYTHON] [--lengths short]
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import statistics

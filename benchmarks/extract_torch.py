@@ -10,8 +10,6 @@ careful: rows sorted by length within a window of batches and filled up to the l
 kept one left out, safetensors written by a thread, `torch.compile` with dynamic lengths if --compile.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import queue

@@ -9,8 +9,6 @@ have met; at the begin and at the end of TRAINING_SECONDS; and when all have bee
 messages and bytes so far, in both directions, by kind.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -7,8 +7,6 @@ sockets of one other process that speak the real messages over loopback (`launch
 at once. JAX takes no part. The program of launcher 1 is killed. 10,000 need `ulimit -n` 10500.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -12,8 +12,6 @@ not include tracing.
 Each compiled program adds a line to the file. To compile one again, delete its line.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The table in benchmarks/README.md about our step and MaxText's, from the figures of `make bench-maxtext`."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ and the processor time per job of each program, until the last job had its JobSe
 half of the sum.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -7,8 +7,6 @@ reconciles read jobs from it and decide. Everything except the network is the op
 measured, so other work on the machine has little effect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

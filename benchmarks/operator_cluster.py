@@ -1,7 +1,5 @@
 """Shared by the measurements of the operator on an API server: the cluster, its clock, and the usage of processes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ only the failover uses. Each figure is printed as soon as it is known; a measure
 reported with its progress, and the next one continues from there.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -7,8 +7,6 @@ become an SVG, those of the second the table. A sample belongs to the first row 
 that the rows add up; waiting threads are left out. py-spy is needed only here, from pip: the operator does not use it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

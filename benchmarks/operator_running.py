@@ -8,8 +8,6 @@ chart's defaults, except the Lease. With several numbers of jobs, each is measur
 machine that cannot run the largest shows how the cost grows up to there.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -6,8 +6,6 @@
 AdamW in float32, full rematerialisation, one row for each chip. `--write` puts the table into docs/reference/models.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ every few of them; faults come from outside, one after another; Ctrl-C ends it. 
 - at the end no process is left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

@@ -15,8 +15,6 @@ In the end the job is suspended, so that all launchers have told what they know,
 - no process of its pods is left on the node.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -4,8 +4,6 @@ A round is one job: a kind of program, some processes, restarts in place or not.
 another; after each, and at the end, what must hold is checked.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import queue

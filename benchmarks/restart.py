@@ -5,8 +5,6 @@
 Three attempts of one run: a first one, which fills the compile cache; a restart with it; a restart without.
 """
 
-from __future__ import annotations
-
 import signal
 import tempfile
 import time

@@ -9,8 +9,6 @@ compares the arithmetic rate of a model of more than 100 million parameters with
 matrices, also in turns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

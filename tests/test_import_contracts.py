@@ -1,7 +1,5 @@
 """Each import-linter contract of pyproject.toml fails when an import breaks it, whichever of its clauses it breaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial

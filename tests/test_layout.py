@@ -1,7 +1,5 @@
 """Each room says what it is for, none is crowded, and roots hold nothing that a room could import."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The mutants of `make mutation` are what they say, and its table of mistakes follows the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from pathlib import Path

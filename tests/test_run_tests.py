@@ -1,7 +1,5 @@
 """A failed test has a second run, alone; only one that fails in both fails the run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`make structure` counts what it says, and its limits refuse what is worse."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from dataclasses import replace

@@ -5,8 +5,6 @@
 Needs npm and Chromium. A drawing carries the hash of its source; a test compares the two.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

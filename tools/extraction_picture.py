@@ -3,8 +3,6 @@
 The picture contains no URL: rich's template fetches its font from another server.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

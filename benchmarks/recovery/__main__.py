@@ -3,8 +3,6 @@
 With `make cluster` in another terminal for the rows of pods. What was measured before stays; `--again` replaces it.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """The cells of the table: place, program, fault, and whether restarts are in place."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from benchmarks.recovery.faults import FAULTS, OF_NODE, OF_POD

@@ -1,7 +1,5 @@
 """A job of two processes under `tpujob run`; without restarts in place, the command runs again when it has ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ the two handlers, from a `sitecustomize` on its PYTHONPATH. Python calls a handl
 takes time to fill the memory, so the handlers log the time of the fault, which `happened` finds.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterable

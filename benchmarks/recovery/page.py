@@ -1,7 +1,5 @@
 """docs/reference/recovery.md."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """A job in pods of the one-machine cluster of `make cluster`; logs are read from the node's files."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The training programs: tiny, so that restarts cost the minimum, with frequent saves, so that few steps repeat."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The times of the start and first step after a fault, from process 0's log lines with timestamps. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The page that newcomers enter by names files and rooms that exist."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -3,8 +3,6 @@
 Prints how many were tried, taken and refused, and the shortest change that a reader does not answer as it should.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

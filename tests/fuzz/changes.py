@@ -1,7 +1,5 @@
 """How a valid input is changed: bytes anywhere, and JSON by the values in it. Hypothesis finds the shortest change."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Sequence

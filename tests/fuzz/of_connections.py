@@ -4,8 +4,6 @@ Whatever arrives on one connection ends that connection at most: the next one is
 by the handler of last resort, which logs an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

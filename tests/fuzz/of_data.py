@@ -1,7 +1,5 @@
 """Readers of data: files of all formats, the list of data, tokenizers."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readers of what runs have left: checkpoints, local copies, extractions, model folders."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A reader of what comes from outside, and what it owes whatever is in it: an answer or a refusal, soon, in bounds."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 A bounded number of changes in every run of the tests; `make fuzz` tries others for as long as it is told to.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 

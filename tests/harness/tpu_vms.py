@@ -4,8 +4,6 @@ The programs of a machine are those in its namespace; `ip` makes and lists them,
 reached from outside: the bridge between the machines has a namespace of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

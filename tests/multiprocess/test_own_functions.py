@@ -1,7 +1,5 @@
 """Functions of the user's own for rows and between steps, in two processes that share the weights."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -8,8 +8,6 @@ played, as on a machine without memory, is left for the next call: so fifty nigh
 benchmarks/nights.jsonl, the table in benchmarks/README.md follows.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os

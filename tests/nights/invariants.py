@@ -3,8 +3,6 @@
 The first paragraph of each docstring is the invariant, and the page docs/reference/invariants.md is made of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.nights.history import Facts, History, PodEnd, Seen, Struck

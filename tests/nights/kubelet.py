@@ -4,8 +4,6 @@ Nothing runs. A job's program makes `STEPS_PER_SECOND` steps while all pods of a
 `SAVE_SECONDS`. What a node that is lost does is nothing.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

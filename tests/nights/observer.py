@@ -1,7 +1,5 @@
 """Watches of our own on everything of one namespace: each version goes into the history, and the last ones are kept."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

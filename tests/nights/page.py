@@ -3,8 +3,6 @@
 python -m tests.nights.page writes both.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plays a night: creates its jobs, lets the blows fall, brings everything back, waits for rest, deletes all."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import os

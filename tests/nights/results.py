@@ -4,8 +4,6 @@ The file that is kept is benchmarks/nights.jsonl, and benchmarks/README.md has i
 so two programs may add to one file.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -3,8 +3,6 @@
 A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 28(2), 2002, algorithm ddmin.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

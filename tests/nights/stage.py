@@ -1,7 +1,5 @@
 """Everything that a night is played on: a control plane with JobSet, Kueue and a scheduler, and machines of paper."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

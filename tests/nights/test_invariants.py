@@ -1,7 +1,5 @@
 """Each invariant holds in a good history, and is broken by one that is wrong in one thing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

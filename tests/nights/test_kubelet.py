@@ -1,7 +1,5 @@
 """The simulated kubelet ends pods as a kubelet does, seen by the requests that it makes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many nights are played over days: what was played is known, and nothing is played twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

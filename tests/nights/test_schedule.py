@@ -1,7 +1,5 @@
 """A seed is one night; parts of it are nights, too; every kind of job and blow comes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A shorter list that still fails is found, whichever items it needs, and within its time."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fakes import Clock

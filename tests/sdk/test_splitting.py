@@ -1,7 +1,5 @@
 """`job.split`: every item on one process, with the real webdataset as the loader of one's own."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import tarfile

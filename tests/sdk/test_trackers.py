@@ -1,7 +1,5 @@
 """`job.trackers` in two real processes: what process 0 writes, over two attempts, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 `make pytorch` installs transformers into .cache/reference first.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

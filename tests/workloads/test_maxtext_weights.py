@@ -3,8 +3,6 @@
 `make maxtext` installs MaxText into .cache/maxtext first. The models have published architectures, and are small.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A trainer block for each rule of the trainer, made of its conditions: it breaks the rule, and fits the schema."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob_contract.values.field_rules import Condition, Rule, keys

@@ -1,7 +1,5 @@
 """Files that are no job, with words of the refusal by the command line; none of them reaches an API server."""
 
-from __future__ import annotations
-
 import json
 
 HEAD = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"

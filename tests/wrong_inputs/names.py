@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a table
 """Wrong jobs: names, and fields that do not exist."""
 
-from __future__ import annotations
-
 from tests.operator.manifests import manifest
 from tests.wrong_inputs.row import ARITHMETIC, Wrong
 

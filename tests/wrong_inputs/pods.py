@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a table
 """Wrong jobs: what runs in their pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.operator.manifests import container_manifest, manifest

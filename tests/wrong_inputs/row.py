@@ -1,7 +1,5 @@
 """A row of the table of wrong jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 type Job = dict[str, Any]

@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a table
 """Wrong jobs: accelerators, slices and workers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest

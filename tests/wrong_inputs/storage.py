@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a table
 """Wrong jobs: where checkpoints and code are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.operator.manifests import manifest

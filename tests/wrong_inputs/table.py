@@ -10,8 +10,6 @@
 docs/reference/refusals.md is made of the rows (`make generate`).
 """
 
-from __future__ import annotations
-
 from tests.operator.manifests import manifest
 from tests.wrong_inputs import machines, names, pods, slices, storage, trainer
 from tests.wrong_inputs.examples import block_example

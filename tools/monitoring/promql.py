@@ -7,8 +7,6 @@
 - Labels are copied with `label_join`, not `label_replace`: Grafana would take a `$1` for a variable.
 """
 
-from __future__ import annotations
-
 from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 
 STEP_SECONDS = 300

@@ -4,8 +4,6 @@ The mutants of all modules are shuffled by the seed, so that any first part of t
 printed. Exit code 1: a named mistake went unnoticed, or a smaller share than `--least`.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import gc

@@ -1,7 +1,5 @@
 """Small changes of a module's syntax tree, one at a time."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import functools

@@ -4,8 +4,6 @@ A random mutant changes one operator; these are larger. Each consists of a modul
 replacement, and the tests of which at least one must fail.
 """
 
-from __future__ import annotations
-
 import ast
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ Pure modules are mutated: from values to values, without a clock, storage, netwo
 (`topology.tables`, `exit_codes`, `metrics`) are left out: a test of a fact only repeats it.
 """
 
-from __future__ import annotations
-
 CONTRACT = ("tests/contract/test_",)
 DECIDE = ("tests/operator/decide/",)
 JOBSET = ("tests/resource/jobset/",)

@@ -1,7 +1,5 @@
 """Runs one mutant in a forked process, which imports the changed module and runs tests."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

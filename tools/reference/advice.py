@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a table, one line each
 """Exit codes outside the contract, and what to do about them."""
 
-from __future__ import annotations
-
 from tpujob_contract.exit_codes import KILLED
 from tpujob_resource.messages.remedies import REMEDIES
 

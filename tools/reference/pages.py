@@ -1,7 +1,5 @@
 """One function for each page, from the objects that the code uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of the rules between fields, from the tables that all validators evaluate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tools.reference.text import HEADER, plain, table

@@ -1,7 +1,5 @@
 """Markdown from schemas, tables and comments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Prints the structure; with --check, compares it with the limits; with --keep, lowers these."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator

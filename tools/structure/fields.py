@@ -5,8 +5,6 @@ A page may show a part of a job, or name the end of a path: that counts if only 
 reference does not count.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

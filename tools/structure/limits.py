@@ -4,8 +4,6 @@ Lines have steps of STEP, so that a small change needs no new limit, and a large
 that raises a figure writes why behind it; `make structure KEEP=1` lowers figures, and drops the reasons of those.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """All measurements of the structure, as one value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

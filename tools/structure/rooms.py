@@ -4,8 +4,6 @@ A room is a package directly below a distribution's root package. The modules di
 the modules of the contract) are one room too, named as the root package.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter

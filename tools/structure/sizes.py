@@ -1,7 +1,5 @@
 """Lines by package, and the functions and files that are too long."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

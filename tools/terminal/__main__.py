@@ -1,7 +1,5 @@
 """`python -m tools.terminal`: records the README's demo and draws it; `--draw`: draws the existing recording."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

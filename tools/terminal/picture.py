@@ -5,8 +5,6 @@
 - Each distinct line is drawn once; the frames refer to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from html import escape
 

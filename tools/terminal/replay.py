@@ -4,8 +4,6 @@ It supports the output of rich: text, line feeds, carriage returns, colours, cur
 Anything else raises an error instead of drawing a wrong picture.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The signature of an address in a job is in its spec and in what its pods are given, and nowhere else on a cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

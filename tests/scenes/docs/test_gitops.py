@@ -1,7 +1,5 @@
 """The manifests for Argo CD and Flux give the chart values that it takes, and name every phase of a job."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """A short night of few blows on the real control plane, among `make faults`; the long ones are `make nights`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is done here beside Orbax's CheckpointManager, compared with it."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The data position in real checkpoints: how large it is, and that it belongs to the batches that were trained on."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

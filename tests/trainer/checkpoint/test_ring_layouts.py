@@ -3,8 +3,6 @@
 With rings, a feed-forward block's matrices are divided along another dimension than without.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from pathlib import Path

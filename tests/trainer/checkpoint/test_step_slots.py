@@ -1,7 +1,5 @@
 """Whether there is room for a step: nothing starts beside what still lies, or is still written, in its place."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpujob_trainer.checkpoint.step_slots import MAX_STUCK, StepSlots

@@ -1,7 +1,5 @@
 """Each rule between fields is refused by trainer and operator in the same sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.operator.manifests import manifest

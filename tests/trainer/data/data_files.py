@@ -1,7 +1,5 @@
 """The same rows in files of every kind, written by other code than that which reads them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Data sets on disk for tests: each test says only what it is about."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Repositories have commits, branches and tags. Files are served by redirection to
 as the real hub does with large ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import urllib.parse

@@ -1,7 +1,5 @@
 """A storage on the loopback that lists a folder, serves ranges of its files, and misbehaves as it is told to."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

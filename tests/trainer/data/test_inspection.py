@@ -1,7 +1,5 @@
 """What `tpujob data inspect` tells, computed by the trainer's own code."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

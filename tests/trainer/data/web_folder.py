@@ -1,7 +1,5 @@
 """A folder behind a web server of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import threading

@@ -5,8 +5,6 @@
 Needs torch and transformers, which are not in the development environment (requirements/reference.in).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The model written a second time, as plainly as can be: one row, no scan, no mesh, no chunks, no shared code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Modules of the user's own: what is accepted, what is refused and in which words, and how they are divided."""
 
-from __future__ import annotations
-
 import sys
 import types
 from typing import Any

@@ -1,7 +1,5 @@
 """Adapters beside their matrices compute what the sum computes, without the gradient of what is frozen."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 from typing import Any

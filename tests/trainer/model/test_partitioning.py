@@ -1,7 +1,5 @@
 """Gradients come back as weights are kept, whatever way they take over a slice."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Products in a narrow type are near those they stand for, and models learn by them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """What a layer keeps for the backward pass changes memory, never a gradient."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

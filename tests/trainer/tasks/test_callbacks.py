@@ -1,7 +1,5 @@
 """Objects of the user's own in the trainer's loop: when they are called, with what, and how their mistakes end."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -1,7 +1,5 @@
 """A run that does not fit its devices says so, and is not tried again; one that fitted before is."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

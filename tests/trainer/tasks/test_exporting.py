@@ -1,7 +1,5 @@
 """The finished model as files that training starts from again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

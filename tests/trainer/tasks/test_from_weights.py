@@ -1,7 +1,5 @@
 """Training that starts from the weights of a Hugging Face model, in this process."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """A run has the mesh that suits the chips on which it is."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

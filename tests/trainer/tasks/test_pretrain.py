@@ -1,7 +1,5 @@
 """The whole task in this process, on real files; processes that meet each other are in tests/multiprocess."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

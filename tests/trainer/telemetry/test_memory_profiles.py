@@ -1,7 +1,5 @@
 """Profiles of device memory between steps: what is written, and what stays."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from pathlib import Path

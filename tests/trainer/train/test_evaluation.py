@@ -1,7 +1,5 @@
 """Evaluation against the plain model; that any number of processes finds the same is in tests/multiprocess."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

@@ -1,7 +1,5 @@
 """Every optimizer takes the same steps whatever the number of devices: it sees whole weights."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """The state's size by arithmetic is that of the arrays, whatever is trained and by which optimizer."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

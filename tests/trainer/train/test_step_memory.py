@@ -1,7 +1,5 @@
 """What a compiled step keeps: gathered weights never, whatever the remat policy."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """What a step says of itself on two slices: a row of any device counts, and the rate is that of its own step."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """A loss and an optimizer of the user's own, beside those that are built in."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import sys

@@ -6,8 +6,6 @@ Needs torch and transformers, which are not in the development environment (requ
 is committed: tests compare with it.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of a unit, read from a file that something else may have changed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

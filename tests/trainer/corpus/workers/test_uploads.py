@@ -1,7 +1,5 @@
 """Uploads of a unit's files, where the storage does not do what it should."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 prints one JSON object: the error of each file in a process that has so much address space, and the memory it took.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Why the libraries' own readers are not used, by what they do with these files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import fsspec

@@ -1,7 +1,5 @@
 """Rows are the same rows in files of every kind, whatever the units they are read in."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import gzip

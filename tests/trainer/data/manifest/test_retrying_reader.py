@@ -1,7 +1,5 @@
 """A file that is away in the middle of a run: read once it is back, given up after a while."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.data.parquet_files import manifest_of, write_groups

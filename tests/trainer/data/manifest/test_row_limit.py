@@ -1,7 +1,5 @@
 """The first rows of a source are the same rows whatever the limit, the format and the batch."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

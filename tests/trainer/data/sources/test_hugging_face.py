@@ -1,7 +1,5 @@
 """Data sets laid out as on the Hugging Face hub: configurations, splits and files as their card says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

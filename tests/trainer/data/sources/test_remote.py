@@ -1,7 +1,5 @@
 """Data on a storage that fails: what is asked of it, how often, and that the batches are the same in the end."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import random

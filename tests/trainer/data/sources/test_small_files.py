@@ -1,7 +1,5 @@
 """Small files of a job (tokenizer, model, adapter) on a storage that is away: asked again, then named by field."""
 
-from __future__ import annotations
-
 import json
 import threading
 

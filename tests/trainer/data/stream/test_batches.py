@@ -1,7 +1,5 @@
 """Every batch is what it should be, whoever makes it and after any number of interruptions."""
 
-from __future__ import annotations
-
 import collections
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Several sources: each with its share of every batch, its own epochs, and the same batches at any process count."""
 
-from __future__ import annotations
-
 import collections
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Runs over data that ends: every row once in each pass, the rest filled up with what does not count."""
 
-from __future__ import annotations
-
 import collections
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """What is read, by whom, and what becomes of rows that are no use."""
 
-from __future__ import annotations
-
 import collections
 
 import fsspec

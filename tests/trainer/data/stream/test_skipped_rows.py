@@ -1,7 +1,5 @@
 """What is said of rows that cannot be used, and when they are too many."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

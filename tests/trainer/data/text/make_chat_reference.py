@@ -6,8 +6,6 @@ Needs transformers (requirements/reference.in; `make reference-models` runs it w
 committed: tests compare with it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversations, tools in them and prompts, as Hugging Face transformers writes them (make_chat_reference.py)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversations, token ids, and rows that are no use."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

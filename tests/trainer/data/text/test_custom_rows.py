@@ -1,7 +1,5 @@
 """Rows by a function of the user's own (`data.custom`), beside the templates that say the same."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections import Counter

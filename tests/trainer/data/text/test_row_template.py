@@ -1,7 +1,5 @@
 """Rows with any columns as texts and conversations, beside what a plain function makes of them."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Texts that end before a string of the user's."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpujob_trainer.data.text.stop_strings import before_any, tokens_until_stop

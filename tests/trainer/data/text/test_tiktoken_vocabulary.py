@@ -1,7 +1,5 @@
 """Vocabularies of tiktoken give the ids that tiktoken gives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a model computes, by the functions that training and samples use."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """What stands beside the weights of a source stands beside those of an export, as it was."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A folder of weights that is not whole is refused in one sentence that names the file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """What is exported is what was loaded, byte for byte, and opens in the library of the format."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models that transformers wrote compute here what they compute there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

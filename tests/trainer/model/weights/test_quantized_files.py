@@ -1,7 +1,5 @@
 """Narrow tensors of published models are read as the bfloat16 numbers that they stand for."""
 
-from __future__ import annotations
-
 import json
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """The compiler as a program of its own, which `tpujob check --compile` starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

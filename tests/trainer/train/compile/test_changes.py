@@ -1,7 +1,5 @@
 """Single changes are tried in the order of their cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

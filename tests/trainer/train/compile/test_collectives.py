@@ -1,7 +1,5 @@
 """Exchanges are counted as often as they run. The programs below are shortened from what libtpu prints."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpujob_trainer.train.compile.collectives import Exchange, exchanges

@@ -1,7 +1,5 @@
 """libtpu compiles for topologies that are only described. `make tpu-compiler` installs it; no TPU is needed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

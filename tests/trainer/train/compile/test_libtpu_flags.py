@@ -1,7 +1,5 @@
 """The libtpu of the trainer's image takes every recommended set of flags. `make tpu-compiler` installs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

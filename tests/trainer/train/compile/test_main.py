@@ -1,7 +1,5 @@
 """What the compiler's program answers: layouts ranked, and a change that saves memory where none of them fits."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Operations are those of the products that a program writes as it does on TPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpujob_trainer.train.compile.matrix_products import matrix_operations

@@ -4,8 +4,6 @@ A product of them is 64 x 32 x 16: 65,536 operations, a second at the rate of th
 eight devices sends 56 bytes, and takes as many seconds.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tpujob_trainer.train.compile.schedule import Rates, StepTime, step_time

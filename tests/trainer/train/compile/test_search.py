@@ -1,7 +1,5 @@
 """Layouts are compared by arithmetic, and the best that fit once compiled are ranked by their least time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
