@@ -8,6 +8,7 @@ import typer
 
 from tpujob.commands.options import Directory, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
+from tpujob.output.words import counted
 
 app = typer.Typer(
     help="Inspect, verify and merge extracted activations.",
@@ -53,6 +54,9 @@ def verify(
     read_all: Annotated[
         bool, typer.Option("--read-all", help="Read every file, even where storage keeps checksums.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Give units with damaged files back: the next run makes them again.")
+    ] = False,
 ) -> None:
     """Check units, file sizes and checksums.
 
@@ -61,12 +65,15 @@ def verify(
     """
     from tpujob.extraction.progress import inspect, verified
 
+    options = {"--read-all": read_all, "--repair": repair}
     with problems_on_stderr():
-        found = inspect("verify", directory, *(["--read-all"] if read_all else []))
+        found = inspect("verify", directory, *(name for name, is_set in options.items() if is_set))
     if output is OutputFormat.TEXT:
         for problem in found["problems"]:
             typer.echo(problem)
         typer.echo(verified(found))
+        if again := found.get("given_back"):
+            typer.echo(f"given back: {counted(len(again), 'unit')} ({', '.join(map(str, again))}); run the job again")
     else:
         write(found, output)
     raise typer.Exit(1 if found["problems"] else 0)

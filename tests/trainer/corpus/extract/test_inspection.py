@@ -1,5 +1,6 @@
 """The program behind `tpujob extract`, on a directory that an engine filled."""
 
+import functools
 import io
 import json
 
@@ -8,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from tpujob_trainer.corpus.extract import inspection
 from tpujob_trainer.corpus.extract.description import TASK
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
 from tpujob_trainer.corpus.extract.units import cut
-from tpujob_trainer.corpus.workers import results
+from tpujob_trainer.corpus.workers import results, setup
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.listing import Directory
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed
@@ -28,7 +31,11 @@ UNITS, ROWS = 6, 8
 class Values:
     """A row's values are its number."""
 
+    def __init__(self):
+        self.units = []
+
     def read(self, unit):
+        self.units.append(unit)
         return unit
 
     def compute(self, read):
@@ -64,7 +71,15 @@ def directory(tmp_path):
     bucket = open_bucket(where)
     described = {"units": UNITS, "rows": UNITS * ROWS, TASK: "extract", "spec.trainer.extract.dtype": "float32"}
     bucket.create("extract.json", json.dumps(described))
-    scratch = Scratch(str(tmp_path / "scratch"), 1000, field="spec.trainer.extract.scratch")
+    assert _run(where) == list(range(UNITS))
+    return where
+
+
+def _run(where):
+    """Runs a worker in a directory; returns the units that it made."""
+    bucket, work = open_bucket(where), Values()
+    scratch = Scratch(str(where.parent / "scratch"), 1000, field="spec.trainer.extract.scratch")
+    once = functools.partial(setup.once, bucket, "job-0-aa")
     engine = Engine(
         bucket,
         Claims(bucket, "job-0-aa"),
@@ -74,9 +89,10 @@ def directory(tmp_path):
         worker="job-0-aa",
         units=UNITS,
         stop_requested=lambda: False,
+        withdraw_damaged=lambda: inspection.Inspection(str(where)).withdraw_damaged(once),
     )
-    assert engine.run(Values())
-    return where
+    assert engine.run(work)
+    return sorted(work.units)
 
 
 def _ask(verb, directory, *options):
@@ -120,6 +136,79 @@ def test_damage_is_named_and_not_merged(directory, damage, message, capsys):
     assert _ask("merge", directory)[0] == 1
     assert "1 problems, the first: " in capsys.readouterr().err
     assert not (directory / "README.md").exists()
+
+
+def _result(directory, unit):
+    return json.loads((directory / results.name_of(unit)).read_text())
+
+
+def _file(directory, unit):
+    return directory / _result(directory, unit)["files"][0]["name"]
+
+
+def _contents(directory):
+    return [_file(directory, unit).read_bytes() for unit in range(UNITS)]
+
+
+def test_damaged_units_are_given_back_and_made_again(directory):
+    assert _ask("merge", directory)[0] == 0
+    before, statistics = _contents(directory), (directory / "statistics.json").read_bytes()
+    _file(directory, 0).write_bytes(b"short")
+    _damage(_file(directory, 2))
+    _file(directory, 3).unlink()
+    (directory / "done" / "00000005.json").write_text('{"unit": 5')
+
+    code, found = _ask("verify", directory, "--repair")
+    assert (code, found["given_back"], len(found["problems"])) == (1, [0, 2, 3, 5], 5)
+    assert _run(directory) == [0, 2, 3, 5]
+    assert _ask("verify", directory, "--read-all")[0] == 0
+    assert _ask("merge", directory)[0] == 0
+    assert (_contents(directory), (directory / "statistics.json").read_bytes()) == (before, statistics)
+
+
+def test_run_makes_units_again_whose_files_a_listing_shows_to_be_damaged(directory, caplog):
+    before = _contents(directory)
+    _file(directory, 1).write_bytes(b"short")
+    _file(directory, 4).unlink()
+    assert _run(directory) == [1, 4]
+    assert "Unit 1 is to be made again: out/" in caplog.text
+    assert "has 5 bytes, it should have" in caplog.text
+    assert _contents(directory) == before
+    assert _ask("verify", directory)[0] == 0
+
+
+def test_results_are_read_once_for_the_same_files(directory, monkeypatch):
+
+    def fail(*_):
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(Directory, "read_many", fail)
+    assert _run(directory) == []
+
+
+def test_result_that_was_replaced_meanwhile_is_kept(directory):
+    """A worker has made the unit again after the damage was seen."""
+    seen = inspection.Inspection(str(directory))
+    _file(directory, 0).unlink()
+    problems = seen._checked(seen._results())[0]
+    done = directory / results.name_of(0)
+    done.write_text(json.dumps({**_result(directory, 0), "token": "0000dead"}))
+    assert seen._withdraw(problems) == []
+    assert _result(directory, 0)["token"] == "0000dead"
+
+
+def test_short_answer_about_a_file_is_asked_again(directory, monkeypatch):
+    """A broken cache answers with a part of each file at first: that says nothing about the file."""
+    whole, seen = LocalFileSystem.cat_file, set()
+
+    def cut_at_first(self, path, *at):
+        is_first = path not in seen
+        seen.add(path)
+        return whole(self, path, *at)[: 10 if is_first else None]
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", cut_at_first)
+    assert _ask("verify", directory)[0] == 0
+    assert len(seen) == 1 + 2 * UNITS
 
 
 def test_merged_result_is_a_data_set(directory, tmp_path):

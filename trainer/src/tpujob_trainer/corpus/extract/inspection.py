@@ -6,21 +6,41 @@ Exit status: 0; 77 if there is no extraction; 1 if `verify` found a problem, or 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import logging
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import google_crc32c
 
 from tpujob_trainer.corpus.extract import description, merge, progress, verification
 from tpujob_trainer.corpus.extract.chip_time import Finished
+from tpujob_trainer.corpus.extract.verification import Problem
 from tpujob_trainer.corpus.workers import claims, failures, results
-from tpujob_trainer.corpus.workers.listing import Directory
+from tpujob_trainer.corpus.workers.listing import Directory, ListedFile
+from tpujob_trainer.corpus.workers.results import UnitResult
 from tpujob_trainer.data.manifest.table import read_unit_rows
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
 from tpujob_trainer.parsing.json_object import damaged, json_object
+from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.unusable import used
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A result as it was read; or the error, if it is damaged."""
+
+    content: bytes
+    time: float
+    """When it was written."""
+    result: UnitResult | ConfigurationError
 
 
 class Inspection:
@@ -46,15 +66,30 @@ class Inspection:
         if type(units) is not int or units < 0:
             where = f"{description.DIRECTORY}: {url}/{description.NAME}"
             raise damaged(where, f"units: {str(units)[:20]}", description.REMEDY)
-        self._finished: dict[str, Finished] = {}
+        self._read: dict[str, _Read] = {}
 
     def finished(self) -> list[Finished]:
-        """All units that are done."""
-        listed = {file.name: file for file in self.directory.files(results.FOLDER)}
-        fresh = [name for name in listed if name not in self._finished]
-        for name, content in self.directory.read_many(fresh).items():
-            self._finished[name] = Finished(results.parse(content, f"{self.directory.url}/{name}"), listed[name].time)
-        return [self._finished[name] for name in sorted(self._finished)]
+        """All units that are done.
+
+        Raises:
+            ConfigurationError: a result is damaged.
+        """
+        return self._finished(self._results())
+
+    def _finished(self, read: Mapping[str, _Read]) -> list[Finished]:
+        for each in read.values():
+            if isinstance(each.result, ConfigurationError):
+                raise each.result
+        return [Finished(each.result, each.time) for each in read.values() if isinstance(each.result, UnitResult)]
+
+    def _results(self) -> dict[str, _Read]:
+        """Every result that exists, by the name of its object."""
+        listed = {file.name: file.time for file in self.directory.files(results.FOLDER)}
+        kept = {name: each for name, each in self._read.items() if listed.get(name) == each.time}
+        for name, content in self.directory.read_many([name for name in listed if name not in kept]).items():
+            kept[name] = _Read(content, listed[name], _parsed(content, f"{self.directory.url}/{name}"))
+        self._read = {name: kept[name] for name in sorted(kept)}
+        return self._read
 
     def status(self) -> dict[str, Any]:
         """The figures of `tpujob extract status`."""
@@ -62,23 +97,55 @@ class Inspection:
         failed = self._contents(failures.FOLDER)
         return progress.summary(self.described, self.finished(), held, failed)
 
-    def verify(self, *, read_all: bool, partial: bool = False) -> dict[str, Any]:
-        """The problems and leftover files; units that are not done are a problem unless `partial`."""
-        return self._checked([each.result for each in self.finished()], read_all=read_all, partial=partial)
+    def verify(self, *, read_all: bool, repair: bool = False) -> dict[str, Any]:
+        """The problems and leftover files; if `repair`, the results of damaged units are withdrawn."""
+        problems, found = self._checked(self._results(), read_all=read_all)
+        return {**found, "given_back": self._withdraw(problems)} if repair else found
 
-    def _checked(self, finished: list[results.UnitResult], *, read_all: bool, partial: bool) -> dict[str, Any]:
+    def withdraw_damaged(self, once: Callable[[str, Callable[[], bytes]], bytes]) -> None:
+        """Withdraws results whose files are gone, or of another size or checksum in a listing; no file is read.
+
+        Args:
+            once: what its second argument returns, for all workers that give the same name: those of the same listing.
+        """
+        files = [*self.directory.files(results.FOLDER), *self.directory.files(results.OUTPUTS)]
+        name = f"files-{hashlib.blake2b(repr(files).encode(), digest_size=8).hexdigest()}"
+        once(name, lambda: json.dumps(self._withdraw(self._checked(self._results(), reads=False)[0])).encode())
+
+    def _withdraw(self, problems: Iterable[Problem]) -> list[int]:
+        """The units that are to be made again: their results are withdrawn, unless they have changed meanwhile."""
+        texts = {each.unit: each.text for each in problems if each.unit is not None}
+        withdrawn = []
+        with used(self.directory.url):
+            for unit, text in sorted(texts.items()):
+                name = results.name_of(unit)
+                if results.withdraw(open_bucket(self.directory.url), name, self._read[name].content):
+                    logger.warning("Unit %d is to be made again: %s", unit, text)
+                    withdrawn.append(unit)
+        return withdrawn
+
+    def _checked(
+        self, read: Mapping[str, _Read], *, read_all: bool = False, partial: bool = False, reads: bool = True
+    ) -> tuple[list[Problem], dict[str, Any]]:
+        """The problems, and what `verify` prints; units that are not done are a problem unless `partial`."""
+        finished = [each.result for each in read.values() if isinstance(each.result, UnitResult)]
         listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
-        found = verification.problems(
+        problems = [
+            Problem(str(each.result), *results.units_in([name]))
+            for name, each in read.items()
+            if isinstance(each.result, ConfigurationError)
+        ]
+        problems += verification.problems(
             finished,
             listed,
             units=None if partial else int(self.described["units"]),
             unit_rows=read_unit_rows(self.directory.url),
-            read_crc32c=self._crc32c,
+            read_crc32c=self._crc32c if reads else None,
             read_all=read_all,
         )
         left = verification.leftovers(finished, listed)
-        return {
-            "problems": list(found),
+        return problems, {
+            "problems": [each.text for each in problems],
             "units": len(finished),
             "rows": sum(result.rows for result in finished),
             "files": sum(len(result.files) for result in finished),
@@ -98,13 +165,14 @@ class Inspection:
                 "--remove-leftovers: files of a unit that is not done yet may be on their way; leave --partial out"
             )
         # Listed once: what workers finish from now on was not verified, and is not merged.
-        finished = [each.result for each in self.finished()]
-        checked = self._checked(finished, read_all=False, partial=partial)
+        read = self._results()
+        _, checked = self._checked(read, partial=partial)
         if checked["problems"]:
             raise TrainerError(
                 f"{self.directory.url}: {len(checked['problems'])} problems, the first: {checked['problems'][0]}; "
                 "`tpujob extract verify` names all"
             )
+        finished = [each.result for each in self._finished(read)]
         if not finished:
             raise TrainerError(f"{self.directory.url}: no unit is done yet; wait for the first")
         found = merge.statistics(finished)
@@ -127,8 +195,15 @@ class Inspection:
                 continue
         return found
 
-    def _crc32c(self, name: str) -> str:
-        return f"{google_crc32c.value(self.directory.read(name)):08x}"
+    def _crc32c(self, file: ListedFile) -> str:
+        return f"{google_crc32c.value(self.directory.read(file.name, file.bytes)):08x}"
+
+
+def _parsed(content: bytes, name: str) -> UnitResult | ConfigurationError:
+    try:
+        return results.parse(content, name)
+    except ConfigurationError as error:
+        return error
 
 
 def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
@@ -140,13 +215,14 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     parser.add_argument("directory")
     parser.add_argument("--every", type=float, help="status: print again after so many seconds, until all is done")
     parser.add_argument("--read-all", action="store_true", help="verify: read all files")
+    parser.add_argument("--repair", action="store_true", help="verify: give damaged units back to the workers")
     parser.add_argument("--remove-leftovers", action="store_true", help="merge: remove files of no result")
     parser.add_argument("--partial", action="store_true", help="merge: only what is done so far")
     options = parser.parse_args(arguments)
     try:
         inspection = Inspection(options.directory)
         if options.verb == "verify":
-            found = inspection.verify(read_all=options.read_all)
+            found = inspection.verify(read_all=options.read_all, repair=options.repair)
         elif options.verb == "merge":
             found = inspection.merge(remove_leftovers=options.remove_leftovers, partial=options.partial)
         else:

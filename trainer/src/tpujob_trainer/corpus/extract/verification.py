@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tpujob_trainer.corpus.workers.listing import ListedFile
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
+
+
+class Problem(NamedTuple):
+    """What is wrong with a result."""
+
+    text: str
+    unit: int | None
+    """The unit that has to be made again; None: nothing that exists is damaged."""
 
 
 def problems(
@@ -16,26 +25,27 @@ def problems(
     *,
     units: int | None,
     unit_rows: np.ndarray | None,
-    read_crc32c: Callable[[str], str],
-    read_all: bool,
-) -> Iterator[str]:
-    """One line for each problem; nothing if the result is complete and undamaged.
+    read_crc32c: Callable[[ListedFile], str] | None,
+    read_all: bool = False,
+) -> Iterator[Problem]:
+    """Each problem; nothing if the result is complete and undamaged.
 
     Args:
         results: of all units that are done.
         listed: the existing files, by name.
         units: length of the whole list; None: missing units are no problem.
         unit_rows: int64 [units], rows of the corpus in each; None if they were not counted.
-        read_crc32c: returns the checksum of a file's content.
+        read_crc32c: returns the checksum of a file's content; None: no file is read.
         read_all: whether files are read even if storage has its own checksum.
     """
     if missing := sorted(set(range(units or 0)) - {result.unit for result in results}):
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        yield f"{len(missing)} of {units} units are not done: {shown}"
+        yield Problem(f"{len(missing)} of {units} units are not done: {shown}", None)
     for result in results:
-        yield from _unit_problems(result, unit_rows)
+        texts = list(_unit_problems(result, unit_rows))
         for file in result.files:
-            yield from _file_problems(file, listed.get(file.name), read_crc32c, read_all=read_all)
+            texts += _file_problems(file, listed.get(file.name), read_crc32c, read_all=read_all)
+        yield from (Problem(text, result.unit) for text in texts)
 
 
 def leftovers(results: Sequence[UnitResult], listed: Mapping[str, ListedFile]) -> list[ListedFile]:
@@ -57,7 +67,7 @@ def _unit_problems(result: UnitResult, unit_rows: np.ndarray | None) -> Iterator
 
 
 def _file_problems(
-    file: OutputFile, listed: ListedFile | None, read_crc32c: Callable[[str], str], *, read_all: bool
+    file: OutputFile, listed: ListedFile | None, read_crc32c: Callable[[ListedFile], str] | None, *, read_all: bool
 ) -> Iterator[str]:
     if listed is None:
         yield f"{file.name}: is gone"
@@ -65,6 +75,6 @@ def _file_problems(
     if listed.bytes != file.bytes:
         yield f"{file.name}: has {listed.bytes} bytes, it should have {file.bytes}"
         return
-    checksum = read_crc32c(file.name) if read_all or listed.crc32c is None else listed.crc32c
-    if checksum != file.crc32c:
+    checksum = read_crc32c(listed) if read_crc32c and (read_all or listed.crc32c is None) else listed.crc32c
+    if checksum not in (None, file.crc32c):
         yield f"{file.name}: its CRC32C is {checksum}, it should be {file.crc32c}"

@@ -69,6 +69,7 @@ class Engine:
         stop_requested: Callable[[], bool],
         on_progress: Callable[[Counters, UnitStates, Listing | None], None] = lambda counters, states, listing: None,
         on_idle: Callable[[], None] = lambda: None,
+        withdraw_damaged: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing is claimed yet.
 
@@ -86,11 +87,13 @@ class Engine:
             on_progress: called with what was done here, what is known about all units, and the latest listing, before
                 each claim and at the end.
             on_idle: called while this worker holds nothing and waits for the units of others.
+            withdraw_damaged: called when all units seem to be done; removes the results of damaged files.
         """
         self._objects, self._claims, self._index = objects, claims, index
         self._finisher = Finisher(objects, uploads, scratch, worker=worker, chips=chips, chip_kind=chip_kind)
         self._worker = worker
         self._stop_requested, self._on_progress, self._on_idle = stop_requested, on_progress, on_idle
+        self._withdraw_damaged = withdraw_damaged
         self._release_memory = MemoryRelease()
         self._chance = random.Random(worker)  # noqa: S311 - spreads the workers out
         self._failed = threading.Event()
@@ -123,6 +126,7 @@ class Engine:
         """Whether nothing is left to do here: if all units seem to be done, a new listing has to confirm it."""
         if self._stop_requested() or self.states.num_done < len(self.states):
             return True
+        self._withdraw_damaged()
         gone = {*self._index.confirmed().missing(), *self._index.take_lost()}
         return not self._reopen(sorted(gone))
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import fsspec.core
 
-from tpujob_trainer.data.sources.retrying import Retrying
+from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying
+from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.whole import is_whole
 
 RETRYING = Retrying()
 LOCK = ".__lock"
@@ -48,22 +50,39 @@ class Directory:
         listed = (self._listed(info) for path, info in found.items() if not path.endswith(LOCK))
         return sorted(listed, key=lambda file: file.name)
 
-    def read(self, name: str) -> bytes:
-        """The content of a file.
+    def read(self, name: str, num_bytes: int | None = None) -> bytes:
+        """The content of a file, of `num_bytes` if they are known: a bucket's answer may be a part of it.
 
         Raises:
             FileNotFoundError: there is none.
         """
-        content: bytes = RETRYING(name, functools.partial(self._filesystem.cat_file, f"{self._root}/{name}"))
-        return content
+
+        def read() -> bytes:
+            content: bytes = self._filesystem.cat_file(f"{self._root}/{name}")
+            if num_bytes is None:
+                return self._whole(name, content)
+            if len(content) < num_bytes:
+                raise IncompleteReadError(f"{len(content)} of {num_bytes} bytes")
+            return content
+
+        return RETRYING(name, read)
 
     def read_many(self, names: list[str]) -> dict[str, bytes]:
-        """The contents of several files, requested at the same time."""
-        paths = {f"{self._root}/{name}": name for name in names}
-        if not paths:
-            return {}
-        found = RETRYING(names[0], functools.partial(self._filesystem.cat, list(paths)))
-        return {paths[path]: content for path, content in found.items()}
+        """The contents of several files, requested at the same time, without those that are gone."""
+
+        def read() -> dict[str, bytes]:
+            # Not `cat`: it takes a path with a bracket for a pattern.
+            found = self._filesystem.cat_ranges([f"{self._root}/{name}" for name in names], None, None)
+            for each in found:
+                if isinstance(each, Exception) and not isinstance(each, FileNotFoundError):
+                    raise each
+            there = zip(names, found, strict=True)
+            return {name: self._whole(name, each) for name, each in there if isinstance(each, bytes)}
+
+        return RETRYING(names[0], read) if names else {}
+
+    def _whole(self, name: str, content: bytes) -> bytes:
+        return content if is_whole(name, content) else open_bucket(self.url).read(name)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file; it replaces an older one."""

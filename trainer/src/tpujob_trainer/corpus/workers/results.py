@@ -129,6 +129,15 @@ def mark_done(objects: Bucket, result: UnitResult) -> bool:
     return objects.create(name_of(result.unit), result.to_json()) is not None
 
 
+def withdraw(objects: Bucket, name: str, content: bytes) -> bool:
+    """Removes an object if it has this content, so that workers make the unit again; returns whether it did.
+
+    A unit that another worker has made meanwhile has another content, and keeps its result.
+    """
+    found = objects.look(name)
+    return found is not None and found.data == content and objects.delete(name, version=found.version)
+
+
 def name_of(unit: int) -> str:
     """The name of the object with a unit's result."""
     return f"{FOLDER}{unit_name(unit)}.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -16,6 +17,8 @@ import numpy as np
 from tpujob_contract import ExitCode, IndependentWorker, Process
 from tpujob_contract.reports.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.corpus.extract.inspection import Inspection
+from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.corpus.workers.engine import Engine
@@ -107,6 +110,10 @@ class Worker:
         """
         objects = open_bucket(self.directory)
         claims = Claims(objects, self.name, renew_seconds=config.lease_seconds / 4, lapse_seconds=config.lease_seconds)
+
+        def withdraw_damaged() -> None:
+            Inspection(self.directory).withdraw_damaged(functools.partial(setup.once, objects, self.name))
+
         scratch = Scratch(config.scratch, config.scratch_bytes, field=f"{field}.scratch")
         self.report.update(steps=units)
         self.report.enter("extracting")
@@ -124,6 +131,7 @@ class Worker:
             stop_requested=lambda: self.stop.requested,
             on_progress=_Figures(self.report, unit_rows),
             on_idle=self.report.tick,
+            withdraw_damaged=withdraw_damaged,
         )
         with contextlib.closing(scratch):
             try:
