@@ -51,6 +51,60 @@ def test_path_means_these_files(folder, path, root, expected):
 
 
 @pytest.fixture
+def linked(tmp_path):
+    """One file of its own, and links: to files and a folder, as in the cache of the hub and a mounted ConfigMap."""
+    write_groups(tmp_path / "out" / "blob", [["text"]])
+    write_groups(tmp_path / "in" / "own.parquet", [["text"]])
+    write_groups(tmp_path / "in" / "..2024" / "map.parquet", [["text"]])
+    (tmp_path / "in" / "..data").symlink_to("..2024")
+    (tmp_path / "in" / "map.parquet").symlink_to("..data/map.parquet")
+    (tmp_path / "in" / "to-blob.parquet").symlink_to("../out/blob")
+    write_groups(tmp_path / "out" / "deep" / "far.parquet", [["text"]])
+    (tmp_path / "in" / "folder").symlink_to("../out/deep")
+    (tmp_path / "in" / ".lock").symlink_to("nobody@nowhere")
+    return tmp_path / "in"
+
+
+ALL_LINKED = ["folder/far.parquet", "map.parquet", "own.parquet", "to-blob.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", ALL_LINKED),
+        ("*.parquet", ALL_LINKED[1:]),
+        ("**/*.parquet", ALL_LINKED),
+        ("folder", ["far.parquet"]),
+        ("folder/*", ["far.parquet"]),
+        ("{map,own,to-blob}.parquet", ALL_LINKED[1:]),
+        ("{folder,own.parquet}", ["folder/far.parquet", "own.parquet"]),
+        ("..data/*", ["map.parquet"]),
+    ],
+)
+def test_links_are_followed(linked, path, expected):
+    root, files = find_files(str(linked / path))
+    assert [file.path for file in files] == expected
+    assert all(file.size == Path(root.locate(file.path)).stat().st_size for file in files)
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "message"),
+    [
+        ("gone.parquet", "../out/gone", "'gone.parquet' is a link to '../out/gone', which is not there"),
+        ("self", "self", "'self' is a link to 'self', which is not there"),
+        ("up", "..", r"'up' is a link to '\.\.', which it is in itself"),
+        ("folder/back", "../../in", "'folder/back' is a link to '../../in', which it is in itself"),
+    ],
+)
+def test_links_that_lead_nowhere_are_named(linked, link, target, message):
+    (linked / link).symlink_to(target)
+    with pytest.raises(NotFoundError, match=rf"^spec.trainer.data.path: {message}"):
+        find_files(str(linked))
+    with pytest.raises(NotFoundError, match=rf"^spec.trainer.data.path: {message}"):
+        find_files(str(linked / f"{{own.parquet,{link.partition('/')[0]}}}"))
+
+
+@pytest.fixture
 def shards(tmp_path):
     for name in ("en/s-0008", "en/s-0009", "en/s-0010", "en/_s-0011", "de/s-0008", "odd/{1..3}"):
         write_groups(tmp_path / f"{name}.parquet", [["text"]])

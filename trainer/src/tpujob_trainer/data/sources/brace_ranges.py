@@ -53,7 +53,7 @@ def names(location: str) -> list[str]:
 
 
 def find(filesystem: Any, location: str) -> tuple[list[Info], list[str]]:
-    """The files with these names, including those in folders with these names, and the names that do not exist."""
+    """What has these names or is in folders with these names, without folders, and the names that do not exist."""
     wanted = list(dict.fromkeys(names(location)))
     if any(set(name) & set("*?[") for name in wanted):
         matched = {
@@ -61,14 +61,14 @@ def find(filesystem: Any, location: str) -> tuple[list[Info], list[str]]:
             for name in wanted
         }
         found = {info["name"]: info for listed in matched.values() for info in listed.values()}
-        files = [info for info in found.values() if info["type"] == "file"]
+        files = [info for info in found.values() if info["type"] != "directory"]
         return files, [name for name, listed in matched.items() if not listed]
     there = _there(filesystem, location, wanted)
     files = []
     for name in wanted:
         if name not in there:
             continue
-        if there[name]["type"] == "file":
+        if there[name]["type"] != "directory":
             files.append(there[name])
             continue
         below = request(name, lambda name=name: filesystem.find(name, detail=True))  # type: ignore[misc]

@@ -7,18 +7,16 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-import fsspec
-import fsspec.core
 
 from tpujob_contract import storage_address
 from tpujob_trainer.data.sources import brace_ranges
 from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
+from tpujob_trainer.data.sources.local_folders import located, require_followed
 from tpujob_trainer.data.sources.local_versions import FileStatus
 from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
 from tpujob_trainer.data.sources.retrying import StorageFailedError, status_of
@@ -108,7 +106,7 @@ class DataRoot:
 
 def open_root(url: str, *, limit_seconds: float | None = None, query: str = "") -> DataRoot:
     """The root at a URL or local path, taken as a folder."""
-    filesystem, folder = fsspec.core.url_to_fs(url)
+    filesystem, folder = located(url)
     return DataRoot(filesystem, folder, limit_seconds, query)
 
 
@@ -143,8 +141,7 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
         is_pattern = _is_pattern(rest)
         read, named = (filesystem.glob, pattern) if is_pattern else (filesystem.find, location)
         listing = request(path, lambda: read(named, detail=True))
-    found = [info for info in listing.values() if info.get("type") == "file"]
-    files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
+    files = _described(root, listing.values(), field)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     for name in (root.folder, *(file.path for file in files)):
@@ -194,11 +191,19 @@ def _files_of_range(root: DataRoot, location: str, path: str, field: str) -> lis
             f"{field}: {path!r} names {count} files, and {len(missing)} of them {which}; give the range of those that "
             "are there, or a pattern with *"
         )
-    return sorted((describe(root, info) for info in found), key=lambda file: file.path)
+    return _described(root, found, field)
+
+
+def _described(root: DataRoot, entries: Collection[dict[str, Any]], field: str) -> list[DataFile]:
+    """The files among the entries of a listing, sorted by path."""
+    require_followed(entries, root.folder, field)
+    return sorted(
+        (describe(root, entry) for entry in entries if entry.get("type") == "file"), key=lambda file: file.path
+    )
 
 
 def _folder_of(address: str, query: str) -> DataRoot:
-    filesystem, location = fsspec.core.url_to_fs(address)
+    filesystem, location = located(address)
     return DataRoot(filesystem, location.rpartition("/")[0], query=query)
 
 
@@ -211,7 +216,7 @@ def _one_file(path: str, root: DataRoot, address: str) -> tuple[DataRoot, list[D
 
 def _located(path: str) -> tuple[Any, str]:
     """The file system of a path, and its location there; on the hub, in one commit."""
-    filesystem, location = fsspec.core.url_to_fs(path)
+    filesystem, location = located(path)
     if is_hub(filesystem):
         reach(filesystem.endpoint)
         return filesystem, request(path, lambda: at_commit(filesystem, location))

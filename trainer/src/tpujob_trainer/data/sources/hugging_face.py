@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import fsspec.core
-
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, describe, explained
+from tpujob_trainer.data.sources.local_folders import located
 from tpujob_trainer.data.sources.remote import reach, request
 from tpujob_trainer.data.sources.retrying import cause_of
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
@@ -36,8 +35,8 @@ def dataset_files(config: SourceConfig, field: str) -> tuple[DataRoot, list[Data
             f"{field}.split: {wanted!r} is not a split of {config.dataset!r}; there are {', '.join(by_split)}"
         )
     urls = sorted(str(url) for url in by_split[wanted])
-    filesystem, _ = fsspec.core.url_to_fs(urls[0])
-    locations = [fsspec.core.url_to_fs(url)[1] for url in urls]
+    filesystem, _ = located(urls[0])
+    locations = [located(url)[1] for url in urls]
     root = DataRoot(filesystem, _common_folder(locations))
     with explained(config.dataset, f"{field}.dataset"):
         return root, sorted((describe(root, info) for info in _infos(root, locations)), key=lambda file: file.path)
