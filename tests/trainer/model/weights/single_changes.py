@@ -1,8 +1,10 @@
 """Each key of each family's config.json, changed to several values: equal numbers to transformers', or refused.
 
-    python -m tests.trainer.model.weights.single_changes [--python PYTHON] [--seed N] [FAMILY …] [--keys KEY …]
+    python -m tests.trainer.model.weights.single_changes [--seed N] [FAMILY …] [--keys KEY …] [--most N]
 
-PYTHON has torch and transformers (`make reference-models` makes one). The keys are those of transformers' own
+Null is among the values. Of keys that a class reads together, pairs are changed, too, to values drawn by the seed.
+
+`--python` has torch and transformers (`make reference-models` makes one). The keys are those of transformers' own
 configuration classes, and those that other releases and other families have. Each changed file is read by transformers,
 which makes a random model of it and computes logits; then the trainer reads the same files.
 """
@@ -10,9 +12,11 @@ which makes a random model of it and computes logits; then the trainer reads the
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,6 +62,7 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
         "v_head_dim": 10,
     },
 }
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 _THETA = {"rope_theta": 5000.0}
 _ROPES = [
     {"rope_type": "default", **_THETA},
@@ -76,11 +81,14 @@ _ROPES = [
     },
     {"rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [2.0, 3.0, 4.0, 5.0]},
     {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+    {_FULL: {"rope_type": "yarn", "factor": 4.0, "truncate": False}, _SLIDING: _THETA},
+    {},
+    "linear",
 ]
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 VALUES: dict[str, list[Any]] = {
     "rope_parameters": _ROPES,
     "rope_scaling": _ROPES,
+    "original_max_position_embeddings": [8, 32],
     "rope_theta": [100.0, 10000.0, 1000000.0],
     "layer_types": [[_FULL] * 4, [_SLIDING] * 4, [_SLIDING, _FULL] * 2, ["chunked_attention"] * 4],
     "no_rope_layers": [[1, 1, 1, 1], [0, 1, 0, 1], [1, 0, 0, 1]],
@@ -98,12 +106,24 @@ VALUES: dict[str, list[Any]] = {
     "quantization_config": [{"quant_method": "gptq", "bits": 4}, {"quant_method": "fp8"}],
 }
 """Of keys whose type alone does not say what is worth trying."""
+TOGETHER = (
+    ("rope_scaling", "rope_parameters", "rope_theta", "original_max_position_embeddings", "max_position_embeddings"),
+    ("rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim", "rope_local_base_freq"),
+    ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "sliding_window_pattern"),
+    ("no_rope_layers", "no_rope_layer_interval", "layer_types", "use_sliding_window", "num_hidden_layers"),
+    ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "query_pre_attn_scalar"),
+    ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "norm_topk_prob"),
+    ("n_group", "topk_group", "n_routed_experts", "num_experts_per_tok", "first_k_dense_replace"),
+)
+"""Keys that classes read together."""
+DRAWS = 3
+"""Of values for each pair of them."""
 _OF_THE_CLASS = ("_", "base_model_", "attribute_map", "keys_to_ignore", "sub_configs", "model_type", "has_no_defaults")
 """What fields of a class begin with that no file has."""
 ABSENT = "(absent)"
 _BESIDES = (
     *("rope_scaling", "rope_theta", "partial_rotary_factor", "sliding_window_pattern", "rope_local_base_freq"),
-    *("is_causal", "is_decoder", "attention_multiplier", "quantization_config"),
+    *("is_causal", "is_decoder", "attention_multiplier", "quantization_config", "original_max_position_embeddings"),
 )
 """Keys of no configuration class that files have."""
 
@@ -114,14 +134,21 @@ def cases(model_type: str, names: list[str], everything: set[str], seed: int) ->
     small = SMALL | OF_FAMILY.get(model_type, {})
     base = {"model_type": model_type} | {key: value for key, value in small.items() if key in names}
     made: list[tuple[str, Any, dict[str, Any]]] = [("(none)", None, base)]
-    for key in sorted(everything | set(_BESIDES)):
-        default = base.get(key, DEFAULTS[model_type].get(key))
-        values = VALUES.get(key) or _values(default, drawn)
-        if key not in names and key not in _BESIDES:
-            values = [drawn.choice(values)]  # of other families
-        made += [(key, value, {**base, key: value}) for value in values]
+    known = {*names, *_BESIDES}
+
+    def values(key: str) -> list[Any]:
+        return VALUES.get(key) or _values(base.get(key, DEFAULTS[model_type].get(key)), drawn)
+
+    for key in sorted(everything | known):
+        tried = values(key) if key in known else [drawn.choice(values(key))]  # of other families
+        made += [(key, value, {**base, key: value}) for value in (*tried, *([None] if None not in tried else []))]
         if key in base:
             made.append((key, ABSENT, {other: kept for other, kept in base.items() if other != key}))
+    pairs = {pair for keys in TOGETHER for pair in itertools.combinations(keys, 2) if known.issuperset(pair)}
+    for one, other in sorted(pairs):
+        for _ in range(DRAWS):
+            drawn_values = {key: drawn.choice([*values(key), None]) for key in (one, other)}
+            made.append((f"{one}, {other}", drawn_values, base | drawn_values))
     return made
 
 
@@ -138,10 +165,13 @@ def _values(default: Any, drawn: random.Random) -> list[Any]:
 DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def _make(folder: Path, model_types: list[str], others: list[str], seed: int, keys: list[str]) -> None:
+def _make(
+    folder: Path, model_types: list[str], others: list[str], seed: int, keys: list[str], most: int | None
+) -> None:
     """With torch: write the changed files, random weights for them, and the logits of transformers.
 
-    Keys of `others`, further families, are tried, too. If `keys` are given, these alone are.
+    Keys of `others`, further families, are tried, too. If `keys` are given, these alone are; if `most` is, so many
+    files of each family.
     """
     import torch
     import transformers
@@ -157,9 +187,10 @@ def _make(folder: Path, model_types: list[str], others: list[str], seed: int, ke
     everything = {key for names in fields.values() for key in names}
     written = []
     for model_type in model_types:
-        for number, (key, value, content) in enumerate(cases(model_type, fields[model_type], everything, seed)):
-            if keys and key not in keys:
-                continue
+        tried = cases(model_type, fields[model_type], everything, seed)
+        tried = [case for case in tried if not keys or not {*case[0].split(", ")}.isdisjoint(keys)]
+        chosen = random.Random(seed).sample(tried, min(most or len(tried), len(tried)))  # noqa: S311 - files to try
+        for number, (key, value, content) in enumerate(chosen):
             at = folder / model_type / str(number)
             at.mkdir(parents=True)
             (at / "config.json").write_text(json.dumps(content))
@@ -208,6 +239,8 @@ def _compare(case: dict[str, Any]) -> str:
         shape = read_shape(case["folder"], remat="none", compute_dtype="float32")
     except TrainerError:
         return "refused"
+    except Exception as error:  # noqa: BLE001 - a file never ends in a traceback
+        return f"differs: {type(error).__name__}: {error}"
     if "logits" not in case:
         return "fails in transformers"
     try:
@@ -262,11 +295,12 @@ def main() -> int:
     parser.add_argument("--python", default=str(PYTHON))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keys", action="extend", nargs="*", default=[], help="only these")
+    parser.add_argument("--most", type=int, help="so many files of each family, drawn by the seed")
     parser.add_argument("--make", help=argparse.SUPPRESS)
     parser.add_argument("--others", action="extend", nargs="*", default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
-        _make(Path(options.make), options.families, options.others, options.seed, options.keys)
+        _make(Path(options.make), options.families, options.others, options.seed, options.keys, options.most)
         return 0
     from tpujob_trainer.model.weights.known_keys import CONFIGS
 
@@ -274,12 +308,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="single-changes-") as folder:
         command = [options.python, "-m", __spec__.name, "--make", folder, "--seed", str(options.seed), *families]
         command += ["--others", *CONFIGS, "--keys", *options.keys]
+        command += ["--most", str(options.most)] if options.most else []
         subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stderr=subprocess.DEVNULL)
         found: dict[str, Counter[str]] = {family: Counter() for family in families}
         different = 0
         for case in json.loads((Path(folder) / "cases.json").read_text()):
             told = _compare(case)
-            found[case["model_type"]][told.partition(" by ")[0]] += 1
+            found[case["model_type"]][re.split(" by |: ", told)[0]] += 1
             if told.startswith("differs"):
                 different += 1
                 sys.stdout.write(f"{case['model_type']}: {case['key']} = {json.dumps(case['value'])}: {told}\n")

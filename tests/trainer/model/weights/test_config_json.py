@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -13,6 +14,7 @@ from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.config_json import config_json, shape_of
 from tpujob_trainer.model.weights.known_keys import CONFIGS as FAMILY_CONFIGS
+from tpujob_trainer.model.weights.known_keys import ROPE_KEYS
 
 GEMMA3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
@@ -107,6 +109,8 @@ GEMMA3_27B = {
     "query_pre_attn_scalar": 168,
 }
 """What their text_config says otherwise."""
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+_LLAMA3 = _YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def shape(given: dict[str, Any], ignored: tuple[str, ...] = ()) -> ModelShape:
@@ -210,6 +214,24 @@ def test_what_transformers_cannot_say_is_refused(family, more, message):
             small("llama", max_position_embeddings=64, rope_scaling={"rope_type": "yarn", "factor": 2}),
             {"rope_scaling.kind": "yarn", "rope_scaling.original_length": 64, "rope_scaling.beta_fast": 32.0},
         ),
+        # Beside the mapping, the length takes precedence, except where mappings are nested by the kind of layer.
+        (
+            small("llama", rope_scaling=_LLAMA3, original_max_position_embeddings=32),
+            {"rope_scaling.original_length": 32},
+        ),
+        (
+            small("qwen2", rope_parameters=_YARN, original_max_position_embeddings=32),
+            {"rope_scaling.original_length": 32},
+        ),
+        (
+            small("gemma3_text", rope_scaling=_YARN, original_max_position_embeddings=32),
+            {"rope_scaling.original_length": 8},
+        ),
+        (
+            small("gpt_oss", rope_parameters=None),
+            {"rope_theta": 150_000.0, "rope_scaling.kind": "yarn", "rope_scaling.truncate": False},
+        ),
+        (small("gpt_oss", rope_parameters={}), {"rope_theta": 150_000.0, "rope_scaling": None}),
     ],
 )
 def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
@@ -223,6 +245,9 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
     ("given", "message"),
     [
         (small("llama", is_causal=False), r"is_causal may change numbers.*`model\.ignoreConfigKeys: \[is_causal\]`"),
+        (small("llama", is_causal=None), r"is_causal may change numbers and tpujob does not know it"),
+        (small("deepseek_v3", rope_scaling="linear"), r"rope_scaling is 'linear', not a mapping"),
+        (small("gemma3_text", rope_parameters={"full_attention": 5}), r"full_attention is 5, not a mapping"),
         (small("gemma2", hidden_activation="gelu"), r"hidden_activation is 'gelu'; gelu_pytorch_tanh or gelu_new is"),
         (small("llama", hidden_act="relu"), r"hidden_act is 'relu'; silu or swish is supported"),
         (small("qwen2", layer_types=["sliding"] * 4), r"layer_types is .*; name full_attention or sliding_attention"),
@@ -265,6 +290,15 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
 def test_what_means_another_model_is_refused_by_its_key(given, message):
     with pytest.raises(ConfigurationError, match=message):
         shape(given)
+
+
+@pytest.mark.parametrize("model_type", FAMILY_CONFIGS)
+def test_values_of_other_types_are_read_or_refused(model_type):
+    for key in {*FAMILY_CONFIGS[model_type].defaults, *ROPE_KEYS, "original_max_position_embeddings"}:
+        for value in ("linear", 5, -1, 1.5, True, None, [], [5], {}, {"linear": 5}, 10**400, float("nan")):
+            given = small(model_type, rope_scaling={"rope_type": "yarn", "factor": 2.0}) | {key: value}
+            with contextlib.suppress(ConfigurationError):
+                shape(given)
 
 
 def test_keys_of_published_files_that_mean_nothing_here_are_read_over():

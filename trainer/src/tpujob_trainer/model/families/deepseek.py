@@ -21,7 +21,7 @@ from tpujob_trainer.model.families.base import (
     SigmoidRouter,
     Tensor,
 )
-from tpujob_trainer.model.families.keys import COMMON, NO_BIAS, flag, positive, whole
+from tpujob_trainer.model.families.keys import COMMON, NO_BIAS, flag, mapping, positive, whole
 
 _ATTENTION = {
     "key_value_up": ("kv_b_proj.weight", "RNH", "NH R"),
@@ -99,7 +99,7 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _score_factor(given: Mapping[str, Any]) -> float:
     """The square of YaRN's factor for `mscale_all_dim`; transformers, `yarn_apply_mscale`."""
-    rope = given.get("rope_scaling") or given.get("rope_parameters") or {}
+    rope = mapping(given, "rope_scaling") or mapping(given, "rope_parameters")
     weight = rope.get("mscale_all_dim")
     if not weight:
         return 1.0

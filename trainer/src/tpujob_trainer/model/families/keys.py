@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +65,18 @@ def flag(given: Mapping[str, Any], key: str) -> bool:
     return bool(given[key])
 
 
+def mapping(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The value of a key that is a mapping; empty if the key is missing or null.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    value = given.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{key} is {value!r}, not a mapping")
+    return value or {}
+
+
 def positive(given: Mapping[str, Any], key: str) -> float:
     """The value of a key that is a number above 0.
 
@@ -71,20 +84,20 @@ def positive(given: Mapping[str, Any], key: str) -> float:
         ValueError: it is not.
     """
     value = given[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise ValueError(f"{key} is {value!r}, not a number above 0")
     return float(value)
 
 
-def whole(given: Mapping[str, Any], key: str) -> int:
-    """The value of a key that is a whole number from 1.
+def whole(given: Mapping[str, Any], key: str, *, most: int = 2**31) -> int:
+    """The value of a key that is a whole number from 1 to `most`.
 
     Raises:
         ValueError: it is not.
     """
     value = given[key]
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{key} is {value!r}, not a whole number")
+    if type(value) is not int or not 1 <= value <= most:
+        raise ValueError(f"{key} is {value!r}, not a whole number from 1 to {most}")
     return value
 
 

@@ -20,6 +20,7 @@ from tpujob_trainer.model.weights.rope_json import read_rope, written_rope
 _SILU, _GELU = ("silu", "swish"), ("gelu_pytorch_tanh", "gelu_new")
 _ACTIVATIONS = dict.fromkeys(_SILU, "silu") | dict.fromkeys(_GELU, "gelu")
 """By their names in transformers."""
+MOST_LAYERS = 1000
 MOST_CHARACTERS = 1000
 """Limit of a refusal's length: keys of a file may be of any length."""
 
@@ -44,7 +45,8 @@ def shape_of(
         problem = problem_with_keys(given, model_type, ignored) or problem_with_keys(part, model_type, ignored)
         if problem is not None:
             raise ConfigurationError(f"{where}: {problem[:MOST_CHARACTERS]}")
-        return _shape({**CONFIGS[model_type].defaults, **part}, model_type, remat, compute_dtype)
+        said = {key: value for key, value in part.items() if key != "rope_parameters" or value is not None}
+        return _shape({**CONFIGS[model_type].defaults, **said}, model_type, remat, compute_dtype)
     except KeyError as error:
         raise ConfigurationError(f"{where}: {error.args[0]} is missing") from error
     except (ValueError, TypeError) as error:
@@ -70,6 +72,7 @@ def _text_part(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 def _shape(given: Mapping[str, Any], model_type: str, remat: str, compute_dtype: str) -> ModelShape:
     config, family = CONFIGS[model_type], FAMILY_OF[model_type]
+    layers = whole(given, "num_hidden_layers", most=MOST_LAYERS)  # first: others have a value for each
     embed_dim, heads = whole(given, "hidden_size"), whole(given, "num_attention_heads")
     kv_heads, head_dim = given["num_key_value_heads"], given.get("head_dim")
     head_dim = embed_dim // heads if head_dim is None else whole(given, "head_dim")
@@ -80,7 +83,7 @@ def _shape(given: Mapping[str, Any], model_type: str, remat: str, compute_dtype:
         traits["experts"] = _experts(given, config.experts_key)
         traits["experts_per_token"] = whole(given, "num_experts_per_tok")
     dimensions = {
-        "layers": whole(given, "num_hidden_layers"),
+        "layers": layers,
         "embed_dim": embed_dim,
         "heads": heads,
         "kv_heads": heads if kv_heads is None else whole(given, "num_key_value_heads"),

@@ -83,7 +83,7 @@ def problem_with_keys(given: Mapping[str, Any], model_type: str, ignored: tuple[
             continue
         if allowed is not None and value not in allowed:
             return f"{key} is {value!r}; with model_type {model_type}, only {_words(allowed)} is supported"
-        if allowed is None and key not in known and value is not None:
+        if allowed is None and key not in known:
             return (
                 f"{key} may change numbers and tpujob does not know it; `model.ignoreConfigKeys: [{key}]` goes on "
                 "without it"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_trainer.model.families.base import ConfigJson, RopeScaling
-from tpujob_trainer.model.families.keys import FULL, SLIDING, flag, positive
+from tpujob_trainer.model.families.keys import FULL, SLIDING, flag, mapping, positive
 from tpujob_trainer.model.shape import ModelShape
 
 _VALUES = {
@@ -38,7 +38,7 @@ def read_rope(given: Mapping[str, Any], config: ConfigJson, head_dim: int) -> di
     Raises:
         ValueError: a value is not supported.
     """
-    parameters, scaling = given.get("rope_parameters") or {}, given.get("rope_scaling") or {}
+    parameters, scaling = mapping(given, "rope_parameters"), mapping(given, "rope_scaling")
     theta = given.get("rope_theta", config.theta)
     if config.model_type != "gemma3_text":
         values = {"rope_theta": theta} | dict(scaling or parameters)
@@ -49,8 +49,8 @@ def read_rope(given: Mapping[str, Any], config: ConfigJson, head_dim: int) -> di
         raise ValueError(f"rope_parameters.{unknown[0]}: {config.model_type} has {FULL} and {SLIDING}, nothing else")
     if scaling and "rope_type" not in scaling:
         raise ValueError(f"rope_scaling has no rope_type, without which releases of transformers differ: {scaling}")
-    base, found = _values({"rope_theta": theta} | dict(parameters.get(FULL) or {}) | dict(scaling), given, config)
-    local = {"rope_theta": given.get("rope_local_base_freq", 10_000.0)} | dict(parameters.get(SLIDING) or {})
+    base, found = _values({"rope_theta": theta} | dict(mapping(parameters, FULL)) | dict(scaling), given, config)
+    local = {"rope_theta": given.get("rope_local_base_freq", 10_000.0)} | dict(mapping(parameters, SLIDING))
     local_base, stretched = _values(local, given, config)
     if stretched is not None:
         raise ValueError(f"rope_parameters of {SLIDING} are scaled; that is not supported")
@@ -94,8 +94,9 @@ def _scaling(kind: str, values: Mapping[str, Any], given: Mapping[str, Any], con
     if kind == "dynamic":
         return RopeScaling(kind="dynamic", factor=positive(values, "factor"), original_length=length)
     name = "original_max_position_embeddings"
-    # A family's own key beside the mapping takes precedence: Phi-3 has one.
-    original = int(positive(given if name in config.defaults else {name: length} | dict(values), name))
+    # The key beside the mapping takes precedence, except where mappings are nested by the kind of layer.
+    is_beside = name in given and config.model_type != "gemma3_text"
+    original = int(positive(given if is_beside else {name: length} | dict(values), name))
     if kind == "llama3":
         return RopeScaling(
             factor=positive(values, "factor"),
