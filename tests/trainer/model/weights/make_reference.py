@@ -97,6 +97,21 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "boi_token_index": 91,
         "eoi_token_index": 92,
     },
+    "mistral3-images": {
+        "model_type": "mistral3",
+        "text_config": {**_SMALL, "model_type": "mistral"},
+        "vision_config": {
+            "model_type": "pixtral",
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 16,
+            "patch_size": 8,
+        },
+        "image_token_index": 90,
+        "tie_word_embeddings": False,
+    },
     "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     "llama-yarn": {"model_type": "llama", "rope_parameters": _YARN},
     "llama-dynamic": {
@@ -198,13 +213,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def make(name: str) -> None:
     """Write one model and what it says."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     torch.manual_seed(sum(map(ord, name)))
     given = dict(FAMILIES[name]) if "text_config" in FAMILIES[name] else {**_SMALL, **FAMILIES[name]}
     given = {key: value for key, value in given.items() if key != "head_dim" or value}
     config = AutoConfig.for_model(given.pop("model_type"), **given)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    model = class_of(config).from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if parameter.ndim == 1:  # norms and biases, which would be ones and zeros
@@ -218,12 +233,21 @@ def make(name: str) -> None:
     (FOLDER / name / "expected.json").write_text(json.dumps(expected(FOLDER / name)) + "\n")
 
 
+def class_of(config: Any) -> Any:
+    """The class of transformers that loads models with this configuration."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    kinds = (AutoModelForCausalLM, AutoModelForImageTextToText)
+    return next(kind for kind in kinds if type(config) in kind._model_mapping)
+
+
 def expected(folder: Path, adapter: Path | None = None) -> dict[str, Any]:
     """What transformers computes from the files of a model: float32 logits [tokens, vocabulary] and greedy tokens."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig
 
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    kind = class_of(AutoConfig.from_pretrained(folder))
+    model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
     if adapter is not None:
         from peft import PeftModel
 

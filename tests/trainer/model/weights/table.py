@@ -91,7 +91,7 @@ def ours(name: str, folder: Path) -> dict[str, Any]:
     beside = read_companions(source, DataConfig(path="/"))
     for kind, content in (("export", weights), ("stepped", stepped)):
         export_weights(str(folder / kind), shape, content, max_positions=128, companions=beside, dtype="F32")
-    export_adapter(str(folder / "adapter"), model, adapted, base=source, source=beside.config)
+    export_adapter(str(folder / "adapter"), model, adapted, base=source, companions=beside)
     return {
         "source": source,
         "logits": logits(plain, weights, PROMPT).tolist(),
@@ -123,12 +123,13 @@ def theirs(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
     """With torch: the same from the files."""
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig
 
-    from tests.trainer.model.weights.make_reference import PROMPT
+    from tests.trainer.model.weights.make_reference import PROMPT, class_of
 
     def loaded(path: str | Path) -> Any:
-        return AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", torch_dtype=torch.float32).eval()
+        kind = class_of(AutoConfig.from_pretrained(path))
+        return kind.from_pretrained(path, attn_implementation="eager", torch_dtype=torch.float32).eval()
 
     def apart(tensor: Any, numbers: Any) -> float:
         return float((tensor.detach() - torch.tensor(numbers)).abs().max())

@@ -18,6 +18,7 @@ from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.adapter import export_adapter
+from tpujob_trainer.model.weights.companions import Companions, read_config
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 from tpujob_trainer.train.optimizer import adapters_only
 
@@ -48,6 +49,14 @@ def test_adapter_is_written_as_peft_reads_it(model, weights, tmp_path):
 
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         assert (tmp_path / file).read_bytes() == (ADAPTER / file).read_bytes()
+
+
+def test_adapter_has_the_files_beside_its_weights(model, weights, tmp_path):
+    files = {"tokenizer.json": b"{}", "chat_template.jinja": b"a"}
+    export_adapter(str(tmp_path), model, weights, base=None, companions=Companions(config={}, files=files))
+
+    assert {file.name for file in tmp_path.iterdir()} == {*files, "adapter_config.json", "adapter_model.safetensors"}
+    assert (tmp_path / "tokenizer.json").read_bytes() == b"{}"
 
 
 def test_logits_equal_those_of_peft(model, weights):
@@ -101,7 +110,7 @@ def test_adapter_of_a_model_with_images_is_of_its_decoder_alone(tmp_path):
     )
     adapters = {LORA: model.init_adapters(0)}
 
-    export_adapter(str(tmp_path), model, adapters, base=None, source=json.loads((folder / "config.json").read_text()))
+    export_adapter(str(tmp_path), model, adapters, base=None, companions=Companions(config=read_config(str(folder))))
 
     pattern = json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"]
     assert re.fullmatch(pattern, "model.language_model.layers.2.self_attn.q_proj")

@@ -18,7 +18,7 @@ from tests.trainer.model.weights.table import lora_model
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.lora import LORA, product
 from tpujob_trainer.model.weights.adapter import export_adapter
-from tpujob_trainer.model.weights.companions import read_config
+from tpujob_trainer.model.weights.companions import Companions, read_config
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_adapter import read_adapter
 
@@ -41,7 +41,7 @@ def test_what_is_exported_is_read_again(tmp_path, name):
     dice = np.random.default_rng(1)
     drawn = jax.tree.map(lambda leaf: dice.normal(size=leaf.shape).astype(np.float32), model.abstract_weights[LORA])
     config = read_config(source)
-    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, companions=Companions(config=config))
 
     found = read_adapter(str(tmp_path), model, config)
 
@@ -87,7 +87,7 @@ def test_experts_of_transformers_5_are_those_of_4(tmp_path, is_shared):
     if is_shared:
         drawn["up"]["a"] = drawn["gate"]["a"]
     config = read_config(source)
-    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, companions=Companions(config=config))
     written = fused(load_file(tmp_path / "adapter_model.safetensors"), model.shape.layers, 4, is_shared=is_shared)
     save_file(written, tmp_path / "adapter_model.safetensors")
 
@@ -134,7 +134,7 @@ def test_damaged_adapters_of_experts_are_named(tmp_path, damage, message):
     model, source = lora_model("mixtral")
     drawn = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), model.abstract_weights[LORA])
     config = read_config(source)
-    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, companions=Companions(config=config))
     tensors = fused(load_file(tmp_path / "adapter_model.safetensors"), model.shape.layers, 4, is_shared=False)
     damage(tensors)
     save_file(tensors, tmp_path / "adapter_model.safetensors")
@@ -149,7 +149,7 @@ def test_adapters_of_several_ranks_are_filled_up(tmp_path):
     dice = np.random.default_rng(1)
     drawn = jax.tree.map(lambda leaf: dice.normal(size=leaf.shape).astype(np.float32), model.abstract_weights[LORA])
     config = read_config(source)
-    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, companions=Companions(config=config))
     written = fused(load_file(tmp_path / "adapter_model.safetensors"), model.shape.layers, 4, is_shared=False)
     save_file(written, tmp_path / "adapter_model.safetensors")
     settings = json.loads((tmp_path / "adapter_config.json").read_text())

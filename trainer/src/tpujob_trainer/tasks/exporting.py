@@ -20,7 +20,7 @@ from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.shape import CustomShape, described
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
-from tpujob_trainer.model.weights.companions import Companions, read_companions, read_config
+from tpujob_trainer.model.weights.companions import Companions, read_companions
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.custom_export import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
@@ -90,10 +90,9 @@ class Exporter:
         run = self._run
         if isinstance(run.model, CustomShape):
             return Companions()
-        if self._is_adapter():
-            return Companions(config=None if run.weights_from is None else read_config(run.weights_from))
         companions = read_companions(run.weights_from, run.data)
-        config_json(run.model, dtype="", max_positions=run.sequence_length, source=companions.config)
+        if not self._is_adapter():
+            config_json(run.model, dtype="", max_positions=run.sequence_length, source=companions.config)
         return companions
 
     def write(self, step: int, state: TrainState, companions: Companions) -> None:
@@ -132,7 +131,7 @@ class Exporter:
 
         if isinstance(model, LoraModel) and not config.merged:
             adapter = functools.partial(
-                export_adapter, self._folder, model, state.weights, base=run.weights_from, source=companions.config
+                export_adapter, self._folder, model, state.weights, base=run.weights_from, companions=companions
             )
             agree("export-adapter", tried(adapter))
             return

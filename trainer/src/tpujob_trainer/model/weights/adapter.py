@@ -22,6 +22,7 @@ from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import EXPERTS, MLP
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
+from tpujob_trainer.model.weights.companions import Companions
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import header_of
 
@@ -38,7 +39,12 @@ OF_TEXT, OF_IMAGES = "model.", "model.language_model."
 
 
 def export_adapter(
-    path: str, model: LoraModel, weights: Any, *, base: str | None, source: Mapping[str, Any] | None = None
+    path: str,
+    model: LoraModel,
+    weights: Any,
+    *,
+    base: str | None,
+    companions: Companions = Companions(),  # noqa: B008 - frozen
 ) -> None:
     """Writes the adapters of a model. All processes may call it; process 0 writes.
 
@@ -47,16 +53,18 @@ def export_adapter(
         model: with the adapters.
         weights: its weights, of which every process holds the adapters whole.
         base: source of the decoder's weights, for those who load the adapter.
-        source: config.json of the base model; None: it is a text model.
+        companions: files beside the weights; their config.json is that of the base model and is not written.
     """
     if jax.process_index() != 0:
         return
-    prefix = decoder_prefix(source or {})
+    prefix = decoder_prefix(companions.config or {})
     modules = stored_in(model, prefix)
     found = _tensors(model, weights[LORA], modules)
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
     header, _ = header_of({name: array.shape for name, array in found.items()}, "F32")
+    for name, content in companions.files.items():
+        filesystem.pipe_file(f"{folder}/{name}", content)
     filesystem.pipe_file(f"{folder}/{WEIGHTS}", header + b"".join(array.tobytes() for array in found.values()))
     config = {
         "peft_type": "LORA",
