@@ -31,13 +31,18 @@ def read(verb: str, directory: str, *arguments: str) -> dict[str, Any]:
     return trainer_program.ask(Program.STORED_ARRAYS, verb, directory, *arguments)
 
 
-def verified_export(directory: str, *python: str) -> dict[str, Any]:
+def verified_export(directory: str, python: str, *ignored: str) -> dict[str, Any]:
     """The difference between an export's logits in transformers and the trainer's, on CPU.
+
+    Args:
+        directory: the export.
+        python: has transformers; empty: this one.
+        ignored: unknown keys of config.json to ignore.
 
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    return trainer_program.ask(Program.EXPORTED_WEIGHTS, directory, *python)
+    return trainer_program.ask(Program.EXPORTED_WEIGHTS, directory, python, *ignored)
 
 
 def verdicts(found: Facts) -> Iterator[str]:

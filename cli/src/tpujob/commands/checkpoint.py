@@ -124,17 +124,22 @@ def verify_export(
         str | None,
         typer.Option(metavar="PYTHON", help="Has transformers and torch; else this one.", show_default=False),
     ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="As in model.ignoreConfigKeys; several are possible.", show_default=False),
+    ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Compare an export in transformers with the trainer.
 
-    Loads the exported model with both and compares logits, in float32 on this machine, for a text of 32 token ids,
-    which -o json lists. Exit code 1 if they differ by more than 0.001.
+    Loads the exported model with both and compares logits, in float32 on this machine, for 32 token ids, and at the end
+    of a text that is longer than the model's window and unscaled context, where they are within 4096. Exit code 1 if
+    they differ by more than 0.001.
     """
     from tpujob.checkpoints.inspection import verified_export
 
     with problems_on_stderr():
-        found = verified_export(directory, *([] if python is None else [python]))
+        found = verified_export(directory, python or "", *(ignore or []))
     if output is not OutputFormat.TEXT:
         write(found, output)
     else:

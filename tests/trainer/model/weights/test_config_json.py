@@ -255,6 +255,8 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         (small("qwen3", sliding_window=3, use_sliding_window=True, max_window_layers=2), r"at equal distances"),
         (small("qwen3_moe", decoder_sparse_step=2), r"decoder_sparse_step is 2; .*only 1 is supported"),
         (small("phi3", rope_scaling={"rope_type": "linear", "factor": 2.0}), r"is none of default, longrope, su, yarn"),
+        (small("phi3", full_attn_mod=2), r"full_attn_mod is 2; with model_type phi3, only 1 is supported"),
+        (small("qwen3_moe", use_qk_norm=False), r"use_qk_norm is False; .*only True is supported"),
         (small("phi3", partial_rotary_factor=0.4), r"partial_rotary_factor is 0\.4, which turns 3 of 8 numbers"),
         (small("smollm3", no_rope_layers=[1, 2, 1, 1]), r"no_rope_layers is .*; give 1 \(with positions\) or 0"),
         (small("llama", quantization_config={"quant_method": "fp8"}), r"the weights are quantized \(fp8\)"),
@@ -306,6 +308,20 @@ def test_keys_of_published_files_that_mean_nothing_here_are_read_over():
     assert shape(small("llama", **beside)) == shape(small("llama"))
     of_gemma_2_9b = {"hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid", "sliding_window_size": 4096}
     assert shape(small("gemma2", **of_gemma_2_9b)) == shape(small("gemma2"))
+
+
+def test_keys_of_published_files_that_say_what_the_class_does_are_read_over():
+    """Phi-4-mini, Qwen3-Coder-30B-A3B and Mistral Small 3.1 have them."""
+    assert shape(small("phi3", full_attn_mod=1)) == shape(small("phi3"))
+    assert shape(small("qwen3_moe", use_qk_norm=True)) == shape(small("qwen3_moe"))
+    of_projector = {
+        "multimodal_projector_bias": False,
+        "projector_hidden_act": "gelu",
+        "spatial_merge_size": 2,
+        "vision_feature_layer": -1,
+    }
+    decoder = small("mistral", sliding_window=None)
+    assert shape({"model_type": "mistral3", "text_config": decoder, **of_projector}) == shape(decoder)
 
 
 def test_somebody_can_decide_to_go_on_without_a_key():

@@ -55,7 +55,7 @@ PHI3 = Family(
             "sliding_window": None,
         },
         # Published files name them; the class has no biases either way.
-        only={"attention_bias": (False,), "lm_head_bias": (False,), "mlp_bias": (False,)},
+        only={"attention_bias": (False,), "lm_head_bias": (False,), "mlp_bias": (False,), "full_attn_mod": (1,)},
     ),
     layer_tensors=_tensors,
     presets={

@@ -199,7 +199,7 @@ QWEN3_MOE = Family(
             "num_experts_per_tok": 8,
             "norm_topk_prob": False,
         },
-        only=NO_BIAS | ALL_LAYERS_HAVE_EXPERTS,
+        only=NO_BIAS | ALL_LAYERS_HAVE_EXPERTS | {"use_qk_norm": (True,)},
         read=lambda given: {"norm_topk": flag(given, "norm_topk_prob")},
         write=lambda shape: {"norm_topk_prob": shape.norm_topk},
     ),

@@ -39,6 +39,7 @@ _WITHOUT_EFFECT = {
         "initial_context_length",
         "experts_per_token",
     ),
+    *("multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"),
     *("image_token_id", "mm_tokens_per_image", "vision_config", "text_config", "max_position_embeddings"),
 }
 _NEVER: dict[str, tuple[Any, ...]] = {
