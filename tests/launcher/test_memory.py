@@ -9,17 +9,24 @@ from tpujob_launcher.child.memory import Memory
 from tpujob_launcher.reports.termination_message import TerminationMessage
 
 
+@pytest.mark.parametrize(
+    ("part", "events", "limit"),
+    [("", "memory.events", "memory.max"), ("memory", "memory.oom_control", "memory.limit_in_bytes")],
+    ids=["version 2", "version 1"],
+)
 @pytest.mark.parametrize("name", ["", "user.slice/run"], ids=["of a container", "of a session"])
-def test_kill_by_the_kernel_is_named_with_the_limit(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "cgroup" / name
+def test_kill_by_the_kernel_is_named_with_the_limit(
+    tmp_path: Path, part: str, events: str, limit: str, name: str
+) -> None:
+    folder = tmp_path / "cgroup" / part / name
     folder.mkdir(parents=True)
-    (tmp_path / "own").write_text(f"0::/{name}\n")
-    (folder / "memory.max").write_text("314572800\n")
-    (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
+    (tmp_path / "own").write_text(f"4:cpu,memory:/{name if part else ''}\n0::/{'' if part else name}\n")
+    (folder / limit).write_text("314572800\n")
+    (folder / events).write_text("low 0\noom 1\noom_kill 2\n")
     memory = Memory(tmp_path / "cgroup", tmp_path / "own")
     assert memory.diagnostics() == []
-    (folder / "memory.events").write_text("low 0\noom 2\noom_kill 3\n")
-    said = "the kernel killed it because the memory limit of 300 MiB was reached (memory.max of its cgroup)"
+    (folder / events).write_text("low 0\noom 2\noom_kill 3\n")
+    said = f"the kernel killed it because the memory limit of 300 MiB was reached ({limit} of its cgroup)"
     assert memory.diagnostics() == [said]
 
 
