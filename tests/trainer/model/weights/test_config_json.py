@@ -109,6 +109,22 @@ GEMMA3_27B = {
     "query_pre_attn_scalar": 168,
 }
 """What their text_config says otherwise."""
+_QWEN3 = {
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_size": 5120,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+QWEN3_14B = {"intermediate_size": 17408, "max_window_layers": 40, "num_attention_heads": 40, "num_hidden_layers": 40}
+QWEN3_32B = {"intermediate_size": 25600, "max_window_layers": 64, "num_attention_heads": 64, "num_hidden_layers": 64}
+"""Qwen/Qwen3-14B and Qwen3-32B config.json: what both say, and what each says."""
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 _LLAMA3 = _YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
@@ -140,9 +156,18 @@ def test_text_config_of_gemma_3_has_what_it_leaves_out_from_its_class(changed, p
     assert is_close(shape(made), found)
 
 
-def test_published_gemma_3_4b_is_the_preset():
-    preset = ModelConfig(preset="gemma3-4b").resolve(vocabulary=2, platform="cpu")
-    assert is_close(shape(GEMMA3_4B), preset)
+@pytest.mark.parametrize(
+    ("name", "changed"), [("gemma3-4b", {}), ("gemma3-12b", GEMMA3_12B), ("gemma3-27b", GEMMA3_27B)]
+)
+def test_published_gemma_3_is_the_preset(name, changed):
+    preset = ModelConfig(preset=name).resolve(vocabulary=2, platform="cpu")
+    assert is_close(shape({**GEMMA3_4B, "text_config": {**GEMMA3_4B["text_config"], **changed}}), preset)
+
+
+@pytest.mark.parametrize(("name", "changed"), [("qwen3-14b", QWEN3_14B), ("qwen3-32b", QWEN3_32B)])
+def test_published_qwen_3_is_the_preset(name, changed):
+    preset = ModelConfig(preset=name).resolve(vocabulary=2, platform="cpu")
+    assert is_close(shape({"model_type": "qwen3", **_QWEN3, **changed}), preset)
 
 
 def test_published_deepseek_v3_is_the_preset():

@@ -158,6 +158,26 @@ GEMMA2 = Family(
     },
 )
 
+_STRETCHED: dict[str, Any] = {"rope_scaling": RopeScaling(factor=8.0, linear=True)}
+
+
+def _gemma3(layers: int, embed_dim: int, heads: int, kv_heads: int, mlp_dim: int, **more: Any) -> Preset:
+    usual: dict[str, Any] = {"head_dim": 256, "vocab_size": 262_208, "batch_tokens": 2**22, "traits": _STRETCHED}
+    return Preset(
+        family="gemma3",
+        layers=layers,
+        embed_dim=embed_dim,
+        heads=heads,
+        kv_heads=kv_heads,
+        mlp_dim=mlp_dim,
+        rope_theta=1_000_000.0,
+        norm_eps=1e-6,
+        tie_embeddings=True,
+        sequence_length=8192,
+        **usual | more,
+    )
+
+
 GEMMA3 = Family(
     name="gemma3",
     config=ConfigJson(
@@ -174,38 +194,10 @@ GEMMA3 = Family(
     ),
     traits=_COMMON | {"qk_norm": True, "window": 1024, "global_every": 6, "local_rope_theta": 10_000.0},
     presets={
-        # google/gemma-3-1b-pt and gemma-3-4b-pt (text part) config.json.
-        "gemma3-1b": Preset(
-            family="gemma3",
-            layers=26,
-            embed_dim=1152,
-            heads=4,
-            kv_heads=1,
-            head_dim=256,
-            mlp_dim=6912,
-            vocab_size=262_144,
-            rope_theta=1_000_000.0,
-            norm_eps=1e-6,
-            tie_embeddings=True,
-            sequence_length=8192,
-            batch_tokens=2**21,
-            traits={"window": 512},
-        ),
-        "gemma3-4b": Preset(
-            family="gemma3",
-            layers=34,
-            embed_dim=2560,
-            heads=8,
-            kv_heads=4,
-            head_dim=256,
-            mlp_dim=10240,
-            vocab_size=262_208,
-            rope_theta=1_000_000.0,
-            norm_eps=1e-6,
-            tie_embeddings=True,
-            sequence_length=8192,
-            batch_tokens=2**22,
-            traits={"rope_scaling": RopeScaling(factor=8.0, linear=True)},
-        ),
+        # google/gemma-3-1b-pt, and the text part of gemma-3-4b-pt, gemma-3-12b-pt and gemma-3-27b-pt config.json.
+        "gemma3-1b": _gemma3(26, 1152, 4, 1, 6912, vocab_size=262_144, batch_tokens=2**21, traits={"window": 512}),
+        "gemma3-4b": _gemma3(34, 2560, 8, 4, 10240),
+        "gemma3-12b": _gemma3(48, 3840, 16, 8, 15360),
+        "gemma3-27b": _gemma3(62, 5376, 32, 16, 21504, head_dim=128, traits=_STRETCHED | {"query_scale": 168**-0.5}),
     },
 )

@@ -97,6 +97,24 @@ QWEN2 = Family(
     },
 )
 
+
+def _qwen3(*, layers: int, embed_dim: int, heads: int, mlp_dim: int) -> Preset:
+    return Preset(
+        family="qwen3",
+        layers=layers,
+        embed_dim=embed_dim,
+        heads=heads,
+        kv_heads=8,
+        head_dim=128,
+        mlp_dim=mlp_dim,
+        vocab_size=151_936,
+        rope_theta=1_000_000.0,
+        norm_eps=1e-6,
+        sequence_length=8192,
+        batch_tokens=2**22,
+    )
+
+
 QWEN3 = Family(
     name="qwen3",
     config=ConfigJson(
@@ -109,21 +127,10 @@ QWEN3 = Family(
     ),
     traits={"qk_norm": True},
     presets={
-        # Qwen/Qwen3-8B config.json.
-        "qwen3-8b": Preset(
-            family="qwen3",
-            layers=36,
-            embed_dim=4096,
-            heads=32,
-            kv_heads=8,
-            head_dim=128,
-            mlp_dim=12288,
-            vocab_size=151_936,
-            rope_theta=1_000_000.0,
-            norm_eps=1e-6,
-            sequence_length=8192,
-            batch_tokens=2**22,
-        ),
+        # Qwen/Qwen3-8B, Qwen3-14B and Qwen3-32B config.json.
+        "qwen3-8b": _qwen3(layers=36, embed_dim=4096, heads=32, mlp_dim=12288),
+        "qwen3-14b": _qwen3(layers=40, embed_dim=5120, heads=40, mlp_dim=17408),
+        "qwen3-32b": _qwen3(layers=64, embed_dim=5120, heads=64, mlp_dim=25600),
     },
 )
 
