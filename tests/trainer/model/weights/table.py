@@ -134,6 +134,9 @@ def theirs(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
     def apart(tensor: Any, numbers: Any) -> float:
         return float((tensor.detach() - torch.tensor(numbers)).abs().max())
 
+    model_type = json.loads((folder / "export" / "config.json").read_text())["model_type"]
+    if model_type not in transformers.CONFIG_MAPPING:
+        return dict.fromkeys(COLUMNS[1:], f"not tried: has no {model_type}")
     ids = torch.tensor([PROMPT])
     told: dict[str, Any] = {}
     model = loaded(folder / "export")

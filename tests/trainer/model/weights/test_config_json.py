@@ -135,7 +135,7 @@ def shape(given: dict[str, Any], ignored: tuple[str, ...] = ()) -> ModelShape:
 
 def small(model_type: str, **more: Any) -> dict[str, Any]:
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
-    if model_type == "deepseek_v3":
+    if model_type in ("deepseek_v3", "glm4_moe_lite"):
         sizes["num_key_value_heads"] = 4
     return {"model_type": model_type, **sizes, **more}
 
@@ -280,6 +280,7 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         (small("qwen3", sliding_window=3, use_sliding_window=True, max_window_layers=2), r"at equal distances"),
         (small("qwen3_moe", decoder_sparse_step=2), r"decoder_sparse_step is 2; .*only 1 is supported"),
         (small("phi3", rope_scaling={"rope_type": "linear", "factor": 2.0}), r"is none of default, longrope, su, yarn"),
+        (small("glm4_moe_lite", mlp_layer_types=["sparse", "dense"] * 2), r"mlp_layer_types is .*; name dense for the"),
         (small("phi3", full_attn_mod=2), r"full_attn_mod is 2; with model_type phi3, only 1 is supported"),
         (small("qwen3_moe", use_qk_norm=False), r"use_qk_norm is False; .*only True is supported"),
         (small("phi3", partial_rotary_factor=0.4), r"partial_rotary_factor is 0\.4, which turns 3 of 8 numbers"),
@@ -310,7 +311,7 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         ({**GEMMA3_4B, "tie_word_embeddings": False}, r"tie_word_embeddings is False, and True in text_config"),
         (
             {**GEMMA3_4B, "model_type": "llava"},
-            r"model_type 'llava' is none of deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt_oss",
+            r"model_type 'llava' is none of deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe_lite",
         ),
     ],
 )
@@ -347,6 +348,27 @@ def test_keys_of_published_files_that_say_what_the_class_does_are_read_over():
     }
     decoder = small("mistral", sliding_window=None)
     assert shape({"model_type": "mistral3", "text_config": decoder, **of_projector}) == shape(decoder)
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({**DEEPSEEK_V3, "model_type": "kimi_k2"}, DEEPSEEK_V3),
+        (small("ministral"), small("mistral")),
+        (small("ministral", layer_types=["full_attention"] * 4), small("mistral", sliding_window=None)),
+        (
+            small("seed_oss", attention_bias=False, head_dim=None, rms_norm_eps=1e-5, vocab_size=9),
+            small("llama", intermediate_size=27648, rms_norm_eps=1e-5, vocab_size=9),
+        ),
+        (
+            {**DEEPSEEK_V3, "model_type": "glm4_moe_lite", "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 58},
+            DEEPSEEK_V3,
+        ),
+    ],
+)
+def test_the_same_model_may_have_another_name(given, other):
+    made, expected = shape(given), shape(other)
+    assert dataclasses.replace(made, family=expected.family) == expected
 
 
 def test_somebody_can_decide_to_go_on_without_a_key():

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.families import deepseek, gemma, gpt_oss, llama, mistral, mixtral, olmo, phi, qwen, smollm
+from tpujob_trainer.model.families import (
+    deepseek,
+    gemma,
+    glm,
+    gpt_oss,
+    llama,
+    mistral,
+    mixtral,
+    olmo,
+    phi,
+    qwen,
+    seed_oss,
+    smollm,
+)
 from tpujob_trainer.model.families.base import Family, Preset
 
 FAMILIES: dict[str, Family] = {
@@ -10,6 +23,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         llama.LLAMA,
         mistral.MISTRAL,
+        mistral.MINISTRAL,
         qwen.QWEN2,
         qwen.QWEN3,
         qwen.QWEN2_MOE,
@@ -23,6 +37,8 @@ FAMILIES: dict[str, Family] = {
         smollm.SMOLLM3,
         gpt_oss.GPT_OSS,
         deepseek.DEEPSEEK_V3,
+        glm.GLM4_MOE_LITE,
+        seed_oss.SEED_OSS,
     )
 }
 """By the value of `model.family`."""

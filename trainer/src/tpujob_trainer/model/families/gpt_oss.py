@@ -20,8 +20,6 @@ def _tensors(shape: Any, layer: str) -> Iterator[Tensor]:
     yield from tensors.norms(shape, layer)
     yield from tensors.attention(shape, layer)
     attention, experts = ("layers", "attention"), ("layers", "experts")
-    if shape.out_bias:
-        yield Tensor((*attention, "out_bias"), f"{layer}self_attn.o_proj.bias", "D", "D")
     yield Tensor((*attention, "sinks"), f"{layer}self_attn.sinks", "N", "N")
     block = f"{layer}mlp."
     yield Tensor((*experts, "router"), f"{block}router.weight", "DE", "E D")

@@ -1,8 +1,11 @@
-"""Mistral: Llama; only the first version has a sliding window."""
+"""Mistral: Llama; only the first version has a sliding window. Ministral: each layer may have it or not."""
 
 from __future__ import annotations
 
+import dataclasses
+
 from tpujob_trainer.model.families.base import ConfigJson, Family, Preset
+from tpujob_trainer.model.families.keys import FULL, SLIDING
 from tpujob_trainer.model.families.keys import MISTRAL as KEYS
 
 MISTRAL = Family(
@@ -23,4 +26,16 @@ MISTRAL = Family(
             batch_tokens=2**22,
         ),
     },
+)
+
+MINISTRAL = Family(
+    name="ministral",
+    config=dataclasses.replace(
+        MISTRAL.config,
+        model_type="ministral",
+        architecture="MinistralForCausalLM",
+        defaults=KEYS | {"layer_types": None},
+        has_layer_types=True,
+        usual_layer_types=lambda given, window: [FULL if window is None else SLIDING] * given["num_hidden_layers"],
+    ),
 )

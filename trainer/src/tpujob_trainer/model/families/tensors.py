@@ -63,6 +63,8 @@ def attention(shape: Any, layer: str) -> Iterator[Tensor]:
         if shape.qk_norm:
             axes = axes if shape.wide_qk_norm else "H"
             yield Tensor(("layers", "attention", ours, "scale"), f"{layer}self_attn.{theirs}.weight", axes, axes)
+    if shape.out_bias:
+        yield Tensor(("layers", "attention", "out_bias"), f"{layer}self_attn.o_proj.bias", "D", "D")
 
 
 def feed_forward(path: tuple[str, ...], block: str, *, wide: str = "F") -> Iterator[Tensor]:

@@ -14,7 +14,7 @@ from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import ConfigJson
 from tpujob_trainer.model.families.keys import FULL, SLIDING, flag, positive, whole
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.weights.known_keys import CONFIGS, FAMILY_OF, TEXT_OF, problem_with_keys
+from tpujob_trainer.model.weights.known_keys import CONFIGS, FAMILY_OF, SAME_AS, TEXT_OF, problem_with_keys
 from tpujob_trainer.model.weights.rope_json import read_rope, written_rope
 
 _SILU, _GELU = ("silu", "swish"), ("gelu_pytorch_tanh", "gelu_new")
@@ -56,10 +56,11 @@ def shape_of(
 def _text_part(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The part that describes the decoder, also for models with images; and its `model_type`."""
     outer = str(given.get("model_type"))
+    outer = SAME_AS.get(outer, outer)
     inner = given.get("text_config")
     if outer not in TEXT_OF or not isinstance(inner, Mapping):
         if outer not in CONFIGS:
-            raise ValueError(f"model_type {outer!r} is none of {', '.join(sorted({*CONFIGS, *TEXT_OF}))}")
+            raise ValueError(f"model_type {outer!r} is none of {', '.join(sorted({*CONFIGS, *TEXT_OF, *SAME_AS}))}")
         return given, outer
     model_type = str(inner.get("model_type", TEXT_OF[outer]))
     if model_type != TEXT_OF[outer]:

@@ -16,6 +16,9 @@ FAMILY_OF: dict[str, str] = {each.config.model_type: name for name, each in FAMI
 TEXT_OF = {"gemma3": "gemma3_text", "mistral3": "mistral"}
 """For models with images: the `model_type` of the part in `text_config`."""
 
+SAME_AS = {"kimi_k2": "deepseek_v3"}
+"""For names that only published code has: the `model_type` that the model has in transformers."""
+
 ROPE_KEYS = {"rope_parameters", "rope_scaling", "rope_theta"}
 
 _WITHOUT_EFFECT = {
