@@ -24,21 +24,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from ruamel.yaml import YAML
 
 from benchmarks import random_rounds
 from benchmarks.random_rounds import MOST_RESTARTS, Broken, Struck
+from tests.harness import local_run
 from tests.multiprocess.conftest import DOCUMENTS, SEQUENCE_LENGTH
 from tests.multiprocess.pacing import REQUESTS
 from tests.multiprocess.program_faults import (
     PROGRAMS,
-    PYTORCH,
     base_environment,
     is_installed,
     one_maxtext,
     processes_of,
+    spec_of,
 )
-from tests.workloads import maxtext_job
 from tpujob_contract.reports import in_place
 from tpujob_launcher.child.processes import send
 
@@ -77,8 +76,7 @@ class Round(random_rounds.Round):
             "gracePeriodSeconds": GRACE_SECONDS,
             "inPlaceRestarts": MOST_RESTARTS if self.in_place else 0,
         }
-        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "random"}}
-        YAML().dump({**job, "spec": spec}, self.folder / "job.yaml")
+        local_run.write_job(self.folder / "job.yaml", "random", spec)
         self._environment = {
             **base_environment(self.folder),
             "FAULT_PROCESS": "-1",
@@ -137,7 +135,7 @@ class Round(random_rounds.Round):
 
     def _hit(self, fault: str, victim: int) -> None:
         if fault == OF_LAUNCHER:
-            send(self._launchers()[victim], signal.SIGKILL)
+            send(local_run.launchers(self._run.pid)[victim], signal.SIGKILL)
         elif fault in SIGNALS:
             send(self._programs()[victim], SIGNALS[fault])
         else:
@@ -203,18 +201,9 @@ class Round(random_rounds.Round):
         text = "".join(self._lines)
         return text.count(" in the same containers: "), len(re.findall(r": restart \d+ of \d+ in ", text))
 
-    def _launchers(self) -> dict[int, int]:
-        """The pid of each launcher, by process."""
-        found = {}
-        for pid in _children(self._run.pid):
-            host = _host(pid)
-            if host is not None:
-                found[host] = pid
-        return found
-
     def _programs(self) -> dict[int, int]:
         """The pid of each program, by process."""
-        return {index: below[0] for index, pid in self._launchers().items() if (below := _children(pid))}
+        return local_run.programs(self._run.pid)
 
     def _logs(self) -> list[Path]:
         """The logs of the last containers, process 0's first."""
@@ -258,29 +247,7 @@ def _spec(program: str, folder: Path) -> dict[str, Any]:
             "heartbeatSeconds": 15,
         }
         return {"trainer": trainer}
-    if program == "plain JAX":
-        return {"command": ["python3", "-m", "tests.multiprocess.plain_jax"]}
-    if program == "PyTorch":
-        return {"framework": "pytorch", "command": [str(PYTORCH), "-m", "tests.multiprocess.plain_torch"]}
-    return maxtext_job.spec(steps=1_000_000, period=20)
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def _host(pid: int) -> int | None:
-    """The host index in the environment of a process; None: there is none."""
-    with contextlib.suppress(OSError):
-        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = variable.partition(b"=")
-            if name == b"TPUJOB_HOST":
-                return int(value)
-    return None
+    return spec_of(program, steps=1_000_000, period=20)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from benchmarks.recovery import faults, programs
 from benchmarks.recovery.timing import Recovery, first_start, recovery
+from tests.harness.local_run import programs as local_programs
+from tests.harness.local_run import write_job
 from tests.harness.processes import COMPILED_ONCE
 from tests.workloads import maxtext_job
 from tools.localcluster.waiting import wait_for
-from tpujob_launcher.child.processes import command_line, descendants
 
-LAUNCHER = "tpujob_contract.launch"
 LIMIT_SECONDS = 300.0
 STEPS_BEFORE = 30
 GRACE_SECONDS = 15
@@ -67,7 +65,7 @@ def measure(program: str, fault: str, *, in_place: bool, folder: Path) -> tuple[
         began = log.lines[0][0]
         wait_for("steps", steps, timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
         at = time.time()
-        os.kill(_child(run.pid, 1), faults.SIGNALS[fault])
+        os.kill(local_programs(run.pid)[1], faults.SIGNALS[fault])
         if not in_place:
             wait_for("its end", lambda: run.poll() is not None, timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
             with _run(folder):
@@ -76,16 +74,6 @@ def measure(program: str, fault: str, *, in_place: bool, folder: Path) -> tuple[
             again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
     assert began <= at
     return first, again
-
-
-def _child(run: int, host: int) -> int:
-    """The pid of the program of a host, among the descendants of `tpujob run`."""
-    for pid in descendants(run):
-        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if LAUNCHER in command_line(int(parent)) and f"TPUJOB_HOST={host}".encode() in variables:
-            return pid
-    raise SystemExit(f"no program of host {host}")
 
 
 @contextmanager
@@ -120,6 +108,4 @@ def _write(program: str, folder: Path, *, in_place: bool) -> None:
         spec |= {"image": "jax:any", "command": [sys.executable, "program.py"]}
     (folder / "faults").mkdir()
     (folder / "faults" / "sitecustomize.py").write_text(faults.SITECUSTOMIZE)
-    metadata = {"name": "desk"}
-    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": metadata, "spec": spec}
-    YAML().dump(job, folder / "job.yaml")
+    write_job(folder / "job.yaml", "desk", spec)

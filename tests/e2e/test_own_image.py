@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from tests.docs.newcomer import Newcomer, block, commands
 from tests.e2e.host_folders import claimed, writable
 from tests.e2e.jobs import PATIENCE_SECONDS, Jobs
 from tests.e2e.waiting import wait_for
+from tests.harness.local_run import write_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -73,8 +73,7 @@ def test_own_program_is_stopped_and_resumed(stranger: Newcomer, jobs: Jobs, tmp_
         "checkpointDir": f"{CHECKPOINTS}/own",
         "volumes": [volume],
     }
-    job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "own"}, "spec": spec}
-    YAML().dump(job, stranger.folder / "own.yaml")
+    write_job(stranger.folder / "own.yaml", "own", spec)
 
     with claimed(jobs, {"checkpoints": writable(tmp_path / "checkpoints")}):
         stranger.types("tpujob submit own.yaml --no-follow")

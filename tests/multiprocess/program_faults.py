@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from tests.harness.local_run import write_job
 from tests.harness.processes import COMPILED_ONCE, REPOSITORY
 from tests.workloads import maxtext_job
 from tools.localcluster.processes import is_alive
@@ -329,13 +328,7 @@ def _environment(cell: Cell, folder: Path, mark: Path, trainer: Mapping[str, Any
     spec["gracePeriodSeconds"] = GRACE_SECONDS
     if cell.in_place:
         spec["inPlaceRestarts"] = 2
-    job = {
-        "apiVersion": "tpujob.dev/v1beta1",
-        "kind": "TpuTrainingJob",
-        "metadata": {"name": "faulty"},
-        "spec": {"accelerator": "cpu:2x1", **spec},
-    }
-    YAML().dump(job, folder / "job.yaml")
+    write_job(folder / "job.yaml", "faulty", {"accelerator": "cpu:2x1", **spec})
     return {
         **base_environment(folder),
         "FAULT": cell.fault,
@@ -366,11 +359,16 @@ def _spec(cell: Cell, trainer: Mapping[str, Any]) -> dict[str, Any]:
         # After the fault it finishes.
         steps = {"steps": 20} if cell.in_place else {}
         return {"trainer": {**trainer, **steps, "heartbeatSeconds": HEARTBEAT_SECONDS}}
-    if cell.program == "plain JAX":
+    return spec_of(cell.program, steps=30 if cell.in_place else 100_000, period=1000)
+
+
+def spec_of(program: str, *, steps: int, period: int) -> dict[str, Any]:
+    """What runs, where it is not the trainer; steps, and those between checkpoints, are MaxText's."""
+    if program == "plain JAX":
         return {"command": ["python3", "-m", "tests.multiprocess.plain_jax"]}
-    if cell.program == "PyTorch":
+    if program == "PyTorch":
         return {"framework": "pytorch", "command": [str(PYTORCH), "-m", "tests.multiprocess.plain_torch"]}
-    return maxtext_job.spec(steps=30 if cell.in_place else 100_000, period=1000)
+    return maxtext_job.spec(steps=steps, period=period)
 
 
 def _collect(stream: Any, lines: list[tuple[float, str]]) -> None:

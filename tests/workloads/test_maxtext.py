@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
+from tests.harness.local_run import write_job
 from tests.workloads import maxtext_job
 from tests.workloads.maxtext_job import PYTHON
 from tools.localcluster.waiting import wait_for
@@ -38,9 +38,7 @@ class Folder:
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
         path.mkdir()
-        spec = maxtext_job.spec(steps=STEPS, period=PERIOD)
-        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
-        YAML().dump(job, path / "job.yaml")
+        write_job(path / "job.yaml", name, maxtext_job.spec(steps=STEPS, period=PERIOD))
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

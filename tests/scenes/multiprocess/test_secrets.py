@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
-from ruamel.yaml import YAML
 
+from tests.harness.local_run import write_job
 from tests.harness.processes import COMPILED_ONCE
 from tests.trainer.data.data_files import write_jsonl_gz
 from tools.localcluster.waiting import wait_for
@@ -55,8 +55,7 @@ class Desk:
         }
         if workers is not None:
             spec["workers"] = workers
-        job = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
-        YAML().dump(job, self.jobs / f"{name}.yaml")
+        write_job(self.jobs / f"{name}.yaml", name, spec)
         return str(self.jobs / f"{name}.yaml")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
