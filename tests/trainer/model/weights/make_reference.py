@@ -197,6 +197,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "v_head_dim": 10,
     },
     "seed-oss": {"model_type": "seed_oss", "attention_out_bias": True},
+    "granite": {
+        "model_type": "granite",
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 1.5,
+        "attention_multiplier": 0.2,
+    },
     "ministral": {
         "model_type": "ministral",
         "sliding_window": 5,

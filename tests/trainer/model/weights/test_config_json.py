@@ -281,6 +281,7 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         (small("qwen3_moe", decoder_sparse_step=2), r"decoder_sparse_step is 2; .*only 1 is supported"),
         (small("phi3", rope_scaling={"rope_type": "linear", "factor": 2.0}), r"is none of default, longrope, su, yarn"),
         (small("glm4_moe_lite", mlp_layer_types=["sparse", "dense"] * 2), r"mlp_layer_types is .*; name dense for the"),
+        (small("granite", residual_multiplier=0), r"residual_multiplier is 0, not a number above 0"),
         (small("phi3", full_attn_mod=2), r"full_attn_mod is 2; with model_type phi3, only 1 is supported"),
         (small("qwen3_moe", use_qk_norm=False), r"use_qk_norm is False; .*only True is supported"),
         (small("phi3", partial_rotary_factor=0.4), r"partial_rotary_factor is 0\.4, which turns 3 of 8 numbers"),

@@ -200,7 +200,7 @@ class Model:
             adapters = jax.tree.map(lambda leaf, at=stack: leaf[at.first : at.end], self._adapters(weights))
             each = (layers, self._kinds_of(stack), adapters)
             x, losses = jax.lax.scan(through(stack, gather_layer), x, each)
-        return bound(self._norm, weights["norm"])(x), self._output(weights), jax.tree.map(jnp.mean, losses)
+        return self._normed(weights, x), self._output(weights), jax.tree.map(jnp.mean, losses)
 
     def trace(
         self,
@@ -428,11 +428,17 @@ class Model:
         return self._scaled(weights["embedding"][tokens].astype(self._dtype))
 
     def _scaled(self, x: jax.Array) -> jax.Array:
-        return x * jnp.asarray(self.shape.embed_dim**0.5, x.dtype) if self.shape.scaled_embedding else x
+        factor = self.shape.embedding_factor * (self.shape.embed_dim**0.5 if self.shape.scaled_embedding else 1)
+        return x if factor == 1 else x * jnp.asarray(factor, x.dtype)
+
+    def _normed(self, weights: Weights, x: jax.Array) -> jax.Array:
+        """What the output projection makes logits of: dividing it is cheaper than dividing them."""
+        normed: jax.Array = bound(self._norm, weights["norm"])(x)
+        return normed if self.shape.logits_divisor == 1 else normed / self.shape.logits_divisor
 
     def _logits(self, weights: Weights, x: jax.Array) -> jax.Array:
         """The float32 logits `[B, V]` of `x` `[B, 1, D]`."""
-        normed = bound(self._norm, weights["norm"])(x)[:, 0]
+        normed = self._normed(weights, x)[:, 0]
         logits = jnp.matmul(normed, self._output(weights).astype(self._dtype), preferred_element_type=jnp.float32)
         return soft_capped(logits, self.shape.logit_softcap)
 

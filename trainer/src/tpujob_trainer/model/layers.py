@@ -215,7 +215,7 @@ class Layer(nnx.Module):
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         self.has_experts, self.has_post_norms = bool(shape.experts), shape.post_norms
-        self.has_pre_norms = shape.pre_norms
+        self.has_pre_norms, self.factor = shape.pre_norms, shape.residual_factor
         if shape.pre_norms:
             self.attention_norm = RMSNorm(shape)
             self.mlp_norm = RMSNorm(shape)
@@ -299,7 +299,7 @@ class Layer(nnx.Module):
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> jax.Array:
         added = self.attention.joined(seen, adapters, multiply)
-        return self.post_attention_norm(added) if self.has_post_norms else added
+        return self._weighed(self.post_attention_norm(added) if self.has_post_norms else added)
 
     def _mlp_output(
         self,
@@ -313,7 +313,10 @@ class Layer(nnx.Module):
             added, routing = self.experts(normed, dispatch, adapters)
         else:
             added, routing = self.mlp(normed, adapters, products), None
-        return self.post_mlp_norm(added) if self.has_post_norms else added, routing
+        return self._weighed(self.post_mlp_norm(added) if self.has_post_norms else added), routing
+
+    def _weighed(self, added: jax.Array) -> jax.Array:
+        return added if self.factor == 1 else added * self.factor
 
 
 def bound(parts: tuple[nnx.GraphDef, nnx.State], weights: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ _LATER_FIELDS = (
     *("wide_qk_norm", "rotary_dim", "unturned_every", "turned_layers", "pre_norms"),
     *("norm_topk", "shared_mlp_dim", "shared_gate", "out_bias", "sinks", "experts_bias"),
     *("swiglu_alpha", "swiglu_limit", "sigmoid_router", "dense_layers", "dense_mlp_dim", "latent"),
+    *("embedding_factor", "residual_factor", "logits_divisor"),
 )
 """Fields that `described` omits if they have their defaults, because descriptions of earlier releases lack them."""
 _FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
@@ -85,6 +86,12 @@ class ModelShape:
     """A norm multiplies by 1 + scale."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by the square root of embed_dim."""
+    embedding_factor: float = 1.0
+    """Embeddings are multiplied by it."""
+    residual_factor: float = 1.0
+    """The output of a block is multiplied by it before it is added to the residual stream."""
+    logits_divisor: float = 1.0
+    """Logits are divided by it."""
     query_scale: float | None = None
     """Factor of the attention scores; None: 1 / sqrt(head_dim)."""
     attention_softcap: float | None = None

@@ -7,6 +7,7 @@ from tpujob_trainer.model.families import (
     gemma,
     glm,
     gpt_oss,
+    granite,
     llama,
     mistral,
     mixtral,
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Family] = {
         deepseek.DEEPSEEK_V3,
         glm.GLM4_MOE_LITE,
         seed_oss.SEED_OSS,
+        granite.GRANITE,
     )
 }
 """By the value of `model.family`."""
