@@ -119,14 +119,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps two workers busy to the end: what is long comes first.
+    """Keeps the workers busy to the end: what is long comes first.
 
-    The control plane's tests, which mostly wait, are one worker's, while the other begins with those that start many
+    The control plane's tests, which mostly wait, are two workers', while the others begin with those that start many
     processes.
     """
 
     def order(item: pytest.Item) -> int:
-        if group(item.nodeid) == CONTROL_PLANE:
+        if group(item.nodeid).startswith(CONTROL_PLANE):
             return 0
         return 1 if item.get_closest_marker("processes") else 2
 

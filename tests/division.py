@@ -4,13 +4,15 @@ xdist 3.8 has groups for this (`--dist loadgroup`), which silently do nothing wi
 """
 
 import functools
+import zlib
 from pathlib import Path
 
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[1]
 CONTROL_PLANE = "control_plane"
-"""A name that stands in the files whose tests use it; they are one group, so that it is started once."""
+"""A name that stands in the files whose tests use it. They are two groups, each with a control plane: it is started as
+seldom as may be, and one worker alone would play them long after the others have finished."""
 E2E = "tests/e2e/"
 """Each of them is for itself, but for those that tell of one job."""
 SCENARIOS = ("tests/e2e/test_quickstart.py", "tests/e2e/test_training.py")
@@ -21,7 +23,7 @@ def group(test: str) -> str:
     file, _, _ = test.partition("::")
     if file.startswith(E2E):
         return file if file in SCENARIOS else test
-    return CONTROL_PLANE if _uses_control_plane(file) else file
+    return f"{CONTROL_PLANE} {zlib.adler32(file.encode()) % 2}" if _uses_control_plane(file) else file
 
 
 @functools.cache

@@ -13,8 +13,8 @@ from tests.division import CONTROL_PLANE, ROOT, group
 @pytest.mark.parametrize(
     ("test", "expected"),
     [
-        ("tests/scenes/control_plane/test_operator_kills.py::test_killed_between_any_two_calls", CONTROL_PLANE),
-        ("tests/scenes/charts/test_install.py::test_api_server_accepts_every_object[one namespace]", CONTROL_PLANE),
+        ("tests/scenes/control_plane/test_operator_kills.py::test_killed_between_any_two_calls", f"{CONTROL_PLANE} 0"),
+        ("tests/scenes/control_plane/test_kueue.py::test_one[one namespace]", f"{CONTROL_PLANE} 1"),
         ("tests/multiprocess/test_meeting.py::test_killed", "tests/multiprocess/test_meeting.py"),
         ("tests/e2e/test_training.py::test_one[operator-stays-delete]", "tests/e2e/test_training.py"),
         ("tests/e2e/test_endings.py::test_one[1-77]", "tests/e2e/test_endings.py::test_one[1-77]"),
