@@ -54,7 +54,8 @@ KUEUE_QUEUE = _KUEUE + "queue-name"
 MULTIKUEUE = _KUEUE + "multikueue"
 """In `spec.managedBy`: Kueue runs the job in another cluster."""
 KUEUE_PREBUILT_WORKLOAD = _KUEUE + "prebuilt-workload-name"
-"""Label of an object that MultiKueue copies to a worker cluster: its Workload there, which has its place already."""
+"""On an object that MultiKueue copies to a worker cluster: its Workload there, which has its place already. A label up
+to Kueue 0.17; an annotation since 0.18 (gate WorkloadIdentifierAnnotations), since names may be longer than labels."""
 KUEUE_PROVISIONING = "provreq." + _KUEUE
 """Prefix of annotations that a Workload copies from the object that it was created for."""
 KUEUE_JOB_UID = _KUEUE + "job-uid"

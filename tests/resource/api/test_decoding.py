@@ -101,3 +101,12 @@ def test_what_is_no_json_is_an_error() -> None:
     for document in (b"<html>", b"", b'{"a":', b"[" * 5000, b'{"a": 1}}'):
         with pytest.raises(ValueError, match=r".|^$"):
             decoded(document)
+
+
+def test_of_annotations_only_that_of_multikueue_is_kept() -> None:
+    """All others are somebody else's, and as large as people write them."""
+    name = "kueue.x-k8s.io/prebuilt-workload-name"
+    metadata = {"name": "llama", "namespace": "a", "annotations": {name: "w", "note": "x" * 2**17}}
+    assert readable({"metadata": metadata})["metadata"] == {**metadata, "annotations": {name: "w"}}
+    del metadata["annotations"][name]  # type: ignore[attr-defined]
+    assert "annotations" not in readable({"metadata": metadata})["metadata"]

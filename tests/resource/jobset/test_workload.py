@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.operator.manifests import manifest
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.workload import build_workload
@@ -11,9 +13,12 @@ from tpujob_resource.rules.load import TpuTrainingJob, load_job
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
-def _load(labels: dict[str, str] | None = None, **spec: Any) -> TpuTrainingJob:
+def _load(
+    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any
+) -> TpuTrainingJob:
     job = manifest("llama", **{"queue": "q", **spec})
-    job["metadata"] |= {"uid": "u", **({"labels": labels} if labels else {})}
+    given = {"labels": labels, "annotations": annotations}
+    job["metadata"] |= {"uid": "u", **{kind: values for kind, values in given.items() if values}}
     return load_job(job)
 
 
@@ -26,7 +31,6 @@ def test_containers_are_those_that_the_worker_makes() -> None:
     for part in ("containers", "initContainers", "tolerations"):
         assert pod_set["template"]["spec"].get(part) == there.get(part)
     assert pod_set["name"] == replicated["name"]
-    assert jobset["metadata"]["labels"][PREBUILT] == workload["metadata"]["name"]
 
 
 def test_count_is_of_all_slices() -> None:
@@ -58,6 +62,15 @@ def test_priority_and_the_time_of_a_provisioning_request_are_kueues() -> None:
     assert workload["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "3600"}
 
 
-def test_label_of_a_job_without_a_queue_is_nobodys() -> None:
-    jobset = build_jobset(_load(labels={PREBUILT: "w"}, queue=None), JobSettings())
-    assert PREBUILT not in jobset["metadata"]["labels"]
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_workload_of_multikueue_is_named_where_kueue_named_it(kind: str) -> None:
+    """A label up to Kueue 0.17, an annotation since 0.18; without a queue it is nobody's."""
+    given: dict[str, Any] = {kind: {PREBUILT: "w"}}
+    metadata = build_jobset(_load(**given), JobSettings())["metadata"]
+    assert {each: metadata[each].get(PREBUILT) for each in ("labels", "annotations")} == {
+        "labels": None,
+        "annotations": None,
+        kind: "w",
+    }
+    metadata = build_jobset(_load(**given, queue=None), JobSettings())["metadata"]
+    assert PREBUILT not in metadata["labels"] | metadata["annotations"]

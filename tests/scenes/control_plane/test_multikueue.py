@@ -208,7 +208,8 @@ def test_job_runs_on_the_worker_and_its_status_is_seen_on_the_manager(pair: Pair
     (workload,) = _workloads(pair.manager)
     jobset = pair.worker.jobset("llama")
     assert jobset is not None
-    assert jobset["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] == workload["metadata"]["name"]
+    assert jobset["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] == workload["metadata"]["name"]
+    assert [each["metadata"]["name"] for each in _workloads(pair.worker)] == [workload["metadata"]["name"]]
 
     pair.worker.run("llama")
     _wait(pair, "Running")

@@ -14,6 +14,7 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.state import Observed
+from tpujob_resource.models.manager import prebuilt_workload
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +54,9 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
         await _create(storage, decision.manifest)
     elif decision.step is not None:
         assert jobset is not None  # the other steps change an observed one
-        workload = (job["metadata"].get("labels") or {}).get(kubernetes_names.KUEUE_PREBUILT_WORKLOAD)
-        if decision.step is Step.DELETE and workload is not None:
-            await _keep_workload(storage, job, workload)
+        prebuilt = {name for found in prebuilt_workload(job["metadata"]).values() for name in found.values()}
+        if decision.step is Step.DELETE and prebuilt:
+            await _keep_workload(storage, job, prebuilt.pop())
         await _change(storage, jobset, decision.step)
     return has_other_policy
 

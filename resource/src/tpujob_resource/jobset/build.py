@@ -21,6 +21,7 @@ from tpujob_resource.jobset.pod import pod_template
 from tpujob_resource.jobset.volumes import volume_annotations
 from tpujob_resource.models.changes import changing_in_place
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.manager import prebuilt_workload
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.shared_units import is_elastic, shares_units
 from tpujob_resource.models.spec import Spec
@@ -95,23 +96,19 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
 def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
     annotations = {kubernetes_names.SPEC_HASH: spec_hash(job)}
     annotations |= scheduling.jobset_annotations(job)
+    labels = child_labels(job, incarnation)
+    if job.spec.queue is not None:
+        prebuilt = prebuilt_workload(job.metadata.model_dump())
+        labels |= {kubernetes_names.KUEUE_QUEUE: job.spec.queue, **prebuilt["labels"]}
+        annotations |= prebuilt["annotations"]
     metadata: Object = {
         "name": job.metadata.name,
         "namespace": job.metadata.namespace,
-        "labels": {**child_labels(job, incarnation), **_queue_labels(job)},
+        "labels": labels,
         "annotations": annotations,
     }
     owners = owner_references(job)
     return metadata | ({"ownerReferences": owners} if owners else {})
-
-
-def _queue_labels(job: TpuTrainingJob) -> dict[str, str]:
-    """The labels for Kueue: the queue, and the Workload that MultiKueue has copied with the job, if any."""
-    if job.spec.queue is None:
-        return {}
-    workload = (job.metadata.labels or {}).get(kubernetes_names.KUEUE_PREBUILT_WORKLOAD)
-    prebuilt = {} if workload is None else {kubernetes_names.KUEUE_PREBUILT_WORKLOAD: workload}
-    return {kubernetes_names.KUEUE_QUEUE: job.spec.queue, **prebuilt}
 
 
 def _build_spec(

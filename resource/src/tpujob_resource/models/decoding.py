@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tpujob_resource.models.manager import prebuilt_workload
+
 MAX_LEVELS = 32
 """Most lists and mappings within each other in a field. Configurations have fewer than ten."""
 MAX_SPEC_BYTES = 65536
@@ -25,7 +27,7 @@ _DECODED_LEVELS = 64
 _KEPT_BYTES = 4096
 """Largest field that is kept of an object that is too large, such as its name, its phase and its conditions."""
 _NEEDLESS_METADATA = ("annotations", "managedFields", "selfLink")
-"""Large, and no decision reads them."""
+"""Large, and no decision reads them, but for one annotation (`prebuilt_workload`)."""
 _TO_NEXT_BRACKET = re.compile(rb'(?:[^][{}"]++|"(?:[^"\\]++|\\.)*+")*+[][{}]', re.DOTALL)
 
 
@@ -66,7 +68,8 @@ def readable(manifest: Mapping[str, Any]) -> dict[str, Any]:
     Such an object has its problems under `UNREADABLE`, for which `load_job` refuses it.
     """
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in _NEEDLESS_METADATA}
-    whole = {**manifest, "metadata": metadata}
+    annotations = prebuilt_workload(manifest["metadata"])["annotations"]
+    whole = {**manifest, "metadata": metadata | ({"annotations": annotations} if annotations else {})}
     problems = {part: list(_problems(part, whole.get(part))) for part in MAX_BYTES}
     if not any(problems.values()):
         return whole
