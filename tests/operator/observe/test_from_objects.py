@@ -275,6 +275,20 @@ def test_pods_that_a_pause_has_stopped_say_nothing_about_the_next_start(leads: b
     assert evidence.leaving(KEY, JOBSET_UID) == ()
 
 
+def test_pods_of_a_suspended_start_say_nothing_about_the_next_one() -> None:
+    """The Job controller keeps ended pods; their last events come when JobSet has resumed the attempt in others."""
+    evidence = TerminationCache()
+    ends = {0: terminated(137), 1: terminated(143, after=2), 2: None}
+    for index, state in ends.items():
+        evidence.note(KEY, pod(index, state=state, deleted_after=1))
+    assert len(evidence.of(KEY, JOBSET_UID)) + len(evidence.leaving(KEY, JOBSET_UID)) == len(ends)
+    evidence.forget_start(KEY)
+    for index, state in ends.items():
+        assert not evidence.note(KEY, pod(index, state=state, deleted_after=1))
+        assert not evidence.note(KEY, pod(index, state=state, deleted_after=1), deleted=True)
+    assert (evidence.of(KEY, JOBSET_UID), evidence.leaving(KEY, JOBSET_UID)) == ((), ())
+
+
 def test_only_the_newest_attempts_are_kept() -> None:
     evidence = TerminationCache()
     for attempt in range(MOST_ATTEMPTS + 3):

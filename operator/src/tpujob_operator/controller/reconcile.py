@@ -162,7 +162,7 @@ class Reconciler:
             self._gatherer.forget(key)
         elif phase is not None and phase.traits & Traits.NO_PODS:
             # How pods ended is recorded in status; it says nothing about the start that may follow.
-            self._gatherer.forget_terminations(key)
+            self._gatherer.forget_start(key)
 
     def _later(self, key: Key, *, longest: float) -> float:
         self._failures[key] = self._failures.get(key, 0) + 1

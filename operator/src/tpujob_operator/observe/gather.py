@@ -242,14 +242,15 @@ class Gatherer:
         self._evidence.forget_stopped(key, jobset.uid, jobset.restarts)
         self._nodes.forget_stopped(key, jobset.restarts)
 
-    def forget_terminations(self, key: Key) -> None:
-        """Drops how processes ended, for a job whose next start is independent of that."""
-        self._evidence.forget(key)
+    def forget_start(self, key: Key) -> None:
+        """Drops how processes ended, for a suspended job: its next start is independent of that."""
+        self._evidence.forget_start(key)
         self._nodes.forget(key)
 
     def forget(self, key: Key) -> None:
         """Drops everything about a job that is gone or over."""
-        self.forget_terminations(key)
+        self._evidence.forget(key)
+        self._nodes.forget(key)
         self._reports.forget(key)
         self._refusals.pop(key, None)
         self._policies_read.pop(key, None)

@@ -33,6 +33,8 @@ type Attempt = tuple[str, int]
 
 MOST_PER_ATTEMPT = 4096
 """The most hosts that a job may have. Later ends beyond this are dropped: the first is the cause."""
+MOST_STOPPED = 4 * MOST_PER_ATTEMPT
+"""Pods of earlier starts that are remembered as such; the Job controller removes most of them soon."""
 MOST_ATTEMPTS = 64
 """Beyond this the oldest attempts are dropped: a job that restarts endlessly must not fill the memory."""
 WHOLE_MESSAGES = 16
@@ -239,6 +241,19 @@ class TerminationCache:
             if number >= first_attempt:
                 del self._replaced[key][uid, number]
 
+    def forget_start(self, key: Key) -> None:
+        """Drops how all pods so far ended, also what is reported of them later: the job is suspended.
+
+        The Job controller keeps some ended pods until they are replaced, or until the Job is deleted. Their last events
+        come when JobSet has resumed the same attempt in other pods.
+        """
+        over = [*self._stopped.get(key, ()), *self._leaving.get(key, ())]
+        for attempts in (self._ended, self._replaced):
+            over += (pod for of_attempt in attempts.get(key, {}).values() for pod in of_attempt)
+        self.forget(key)
+        if over:
+            self._stopped[key] = set(over[-MOST_STOPPED:])
+
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None: it left no report."""
         uid, _, progress = self._final_reports.get(key, ("", "", None))
@@ -249,7 +264,7 @@ class TerminationCache:
         self._final_reports.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """Drops a job that is gone, over or suspended."""
+        """Drops a job that is gone or over."""
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
         self._accounts.pop(key, None)
