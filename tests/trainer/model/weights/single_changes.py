@@ -64,6 +64,8 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
 }
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _THETA = {"rope_theta": 5000.0}
+_WIDE_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "rope_theta": 1000.0}
+"""Its bounds are not whole, and within the pairs of a small head."""
 _ROPES = [
     {"rope_type": "default", **_THETA},
     {"rope_type": "linear", "factor": 2.0, **_THETA},
@@ -81,7 +83,7 @@ _ROPES = [
     },
     {"rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [2.0, 3.0, 4.0, 5.0]},
     {"rope_type": "proportional", "partial_rotary_factor": 0.5},
-    {_FULL: {"rope_type": "yarn", "factor": 4.0, "truncate": False}, _SLIDING: _THETA},
+    {_FULL: {**_WIDE_YARN, "truncate": False}, _SLIDING: _THETA},
     {},
     "linear",
 ]

@@ -11,6 +11,7 @@ import pytest
 from tests.trainer.model.weights.running import is_close
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.config_json import config_json, shape_of
 from tpujob_trainer.model.weights.known_keys import CONFIGS as FAMILY_CONFIGS
@@ -199,6 +200,11 @@ def test_what_a_fresh_model_writes_is_read_as_the_same(model_type):
     [
         ("llama", {"window": 8}, r"model\.window: LlamaForCausalLM of transformers has no window"),
         ("mistral", {"window": 8, "global_every": 2}, r"model\.globalEvery: MistralForCausalLM"),
+        (
+            "gemma3_text",
+            {"rope_scaling": RopeScaling(kind="yarn", factor=2.0, truncate=False)},
+            r"model\.ropeScaling\.truncate: Gemma3ForCausalLM of transformers ignores it; leave it out",
+        ),
     ],
 )
 def test_what_transformers_cannot_say_is_refused(family, more, message):
@@ -290,6 +296,10 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         (small("llama", rope_scaling={"rope_type": "su"}), r"rope_type 'su' is none of default, linear, dynamic, yarn"),
         (small("gemma3_text", rope_parameters={"rope_theta": 1.0}), r"rope_parameters\.rope_theta: gemma3_text has"),
         (small("gemma3_text", rope_scaling={"type": "linear", "factor": 2.0}), r"rope_scaling has no rope_type"),
+        (
+            small("gemma3_text", rope_parameters={"full_attention": _YARN | {"truncate": False}}),
+            r"truncate is False; of gemma3_text, releases of transformers read it differently",
+        ),
         (small("gemma2", final_logit_softcapping=0), r"final_logit_softcapping is 0, not a number above 0"),
         (small("deepseek_v3", num_key_value_heads=2), r"kvHeads: 2; the family deepseek-v3 has as many as heads \(4\)"),
         (small("deepseek_v3", head_dim=192), r"head_dim is 192, and qk_rope_head_dim 64; make them the same"),

@@ -190,6 +190,10 @@ def _refuse_what_cannot_be_said(shape: ModelShape, config: ConfigJson) -> None:
             f"spec.trainer.model.window: {config.architecture} of transformers has no window; leave export out, or "
             "choose family mistral"
         )
+    if shape.local_rope_theta is not None and shape.rope_scaling is not None and not shape.rope_scaling.truncate:
+        raise ConfigurationError(
+            f"spec.trainer.model.ropeScaling.truncate: {config.architecture} of transformers ignores it; leave it out"
+        )
     if shape.window is not None and any(kinds) and not config.has_layer_types:
         raise ConfigurationError(
             f"spec.trainer.model.globalEvery: {config.architecture} of transformers has the same window in all "

@@ -119,6 +119,12 @@ def _scaling(kind: str, values: Mapping[str, Any], given: Mapping[str, Any], con
         )
     if attention is None and values.get("mscale") and values.get("mscale_all_dim"):
         attention = _mscale(factor, positive(values, "mscale")) / _mscale(factor, positive(values, "mscale_all_dim"))
+    truncate = flag({"truncate": True} | dict(values), "truncate")
+    if not truncate and config.model_type == "gemma3_text":
+        # transformers 5 looks for it beside the kinds of layers, where it belongs to neither.
+        raise ValueError(
+            "truncate is False; of gemma3_text, releases of transformers read it differently; leave it out"
+        )
     return RopeScaling(
         kind="yarn",
         factor=factor,
@@ -126,7 +132,7 @@ def _scaling(kind: str, values: Mapping[str, Any], given: Mapping[str, Any], con
         attention_factor=attention,
         beta_fast=values.get("beta_fast") or 32.0,
         beta_slow=values.get("beta_slow") or 1.0,
-        truncate=flag({"truncate": True} | dict(values), "truncate"),
+        truncate=truncate,
     )
 
 
