@@ -1,4 +1,4 @@
-# Images of the product, without a network in their last stages.
+# Images of the product, without a package index in their last stages.
 #
 #   own-wheels       wheels of our own distributions, in /wheels
 #   operator-wheels  the locked dependencies of the operator, in /wheels
@@ -75,6 +75,10 @@ COPY --from=operator-wheels /wheels /wheels
 RUN pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt
 
 FROM base AS operator
+# Fetches the code of jobs that name a commit. A base that has it needs no network here.
+# hadolint ignore=DL3008
+RUN command -v git || { \
+      apt-get update && apt-get install --yes --no-install-recommends ca-certificates git && rm -rf /var/lib/apt/lists/*; }
 COPY --from=operator-dependencies /opt/tpujob /opt/tpujob
 ARG VERSION=0.1.0
 ARG REVISION=unknown

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.code import repository, stored
 from tests.e2e.host_folders import claimed
 from tests.e2e.jobs import Jobs
-from tests.launcher.git.git_server import commit, git
+from tests.launcher.code.git_server import commit, git
 
 pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 

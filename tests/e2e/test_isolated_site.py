@@ -92,7 +92,7 @@ def workstation(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def store(bundle: Path) -> ImageStore:
     """Images of the bundle: the base as it was carried, ours as the README builds them."""
     store = ImageStore()
-    store.run("buildah", "pull", "--quiet", "docker-archive:images/tpujob-base-trixie.tar")
+    store.run("buildah", "pull", "--quiet", "docker-archive:images/tpujob-base-trixie-git.tar")
     for command in readme_commands("Build the images here"):
         if command[0] == "buildah":
             store.run(*command)
@@ -219,7 +219,7 @@ def test_a_damaged_and_unfinished_bundle_is_mended(bundle, tmp_path):
     copy = tmp_path / "bundle"
     shutil.copytree(bundle, copy, copy_function=link_what_is_large)
     (wheel,) = (copy / "wheels").glob("kopf-*.whl")
-    image = copy / "images" / "tpujob-base-trixie.tar"
+    image = copy / "images" / "tpujob-base-trixie-git.tar"
     for file in (wheel, image):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
@@ -229,13 +229,13 @@ def test_a_damaged_and_unfinished_bundle_is_mended(bundle, tmp_path):
     missing.unlink()
     told = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=copy, capture_output=True, text=True)
     assert {line.partition(":")[0] for line in told.stdout.splitlines()} == {
-        f"wheels/{wheel.name}", f"wheels/{missing.name}", "images/tpujob-base-trixie.tar",
+        f"wheels/{wheel.name}", f"wheels/{missing.name}", "images/tpujob-base-trixie-git.tar",
     }  # fmt: skip
     (copy / "SHA256SUMS").unlink()
     (copy / "wheels" / ".fetch-0").mkdir()
     said = make_bundle(copy)
     assert f"wheels/{wheel.name}: wrong checksum; fetched again" in said
-    assert "tpujob-base-trixie.tar: wrong checksum of blobs/sha256/" in said
+    assert "tpujob-base-trixie-git.tar: wrong checksum of blobs/sha256/" in said
     assert verify(copy) == []
     for file in (wheel, missing, image):
         assert sha256(file) == sha256(bundle / file.relative_to(copy))

@@ -1,4 +1,4 @@
-"""Readers of what people and pods send: job files, code archives, packs of git, reports, termination messages."""
+"""Readers of what people and pods send: job files, code archives, reports, termination messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import json
 import time
 from pathlib import Path
 
-from dulwich.errors import GitProtocolError
-
 from tests.fuzz.target import Target
 from tests.launcher.code.archives import archive, special
-from tests.launcher.code.test_bombs import BLOB, REFERENCE_DELTA, delta, pack, stored
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job
 from tpujob_contract.reports import report as contract_report
 from tpujob_contract.reports import termination_message
 from tpujob_launcher.code.archive import CodeRefused, unpack
-from tpujob_launcher.git.pack_limits import check_pack
 from tpujob_operator.observe.report import final_report, progress_from_report, without_final_report
 from tpujob_operator.observe.untrusted import clean_text, parse_json
 
@@ -97,18 +93,6 @@ def _unpack(folder: Path) -> None:
     assert all(path.resolve().is_relative_to(out.resolve()) for path in out.rglob("*"))
 
 
-def _pack(folder: Path) -> Path:
-    blobs = [stored(BLOB, b"some text %d\n" % number * 20) for number in range(3)]
-    deltas = [stored(REFERENCE_DELTA, delta(1000), before=b"\1" * 20)]
-    (folder / "a.pack").write_bytes(pack(*blobs, *deltas).read())
-    return folder / "a.pack"
-
-
-def _check_pack(folder: Path) -> None:
-    with (folder / "a.pack").open("rb") as file:
-        check_pack(file, "https://example.test/a.git")
-
-
 def _report(folder: Path) -> Path:
     (folder / "report").write_text(json.dumps(REPORT))
     return folder / "report"
@@ -146,13 +130,6 @@ TARGETS = (
     Target("job file, by bytes", _job_yaml, _read_job, (CommandError,), says=(":",), has_lines=True, examples=50),
     Target("code archive", _archive, _unpack, (CodeRefused,), says=("spec.code.archive",)),
     Target("code archive, not packed", _plain_archive, _pack_and_unpack, (CodeRefused,), says=("spec.code.archive",)),
-    Target(
-        "pack of git",
-        _pack,
-        _check_pack,
-        (GitProtocolError, CodeRefused),
-        says=("example.test", "the pack that was sent"),
-    ),
     Target("report", _report, _read_report, (ValueError,), is_json=True, says=("",), examples=60),
     Target("termination message", _message, _read_message, (), examples=60),
 )

@@ -20,8 +20,9 @@ from tools.localcluster import kept
 ROOT = Path(__file__).parents[2]
 FOLDER = kept.FOLDER / "images"
 SUITE, PYTHON = "trixie", "3.13"
-BASE = f"localhost/tpujob-base:{SUITE}"
-BASE_PACKAGES = "python3,python3-venv,ca-certificates"
+BASE = f"localhost/tpujob-base:{SUITE}-git"
+"""Has the packages in its name that are beside Python: a base of before is not taken for it."""
+BASE_PACKAGES = "python3,python3-venv,ca-certificates,git"
 LOCKS = ("build", "operator", "trainer-tpu", "wandb")
 """The lock files in requirements/ from which the Dockerfiles install."""
 NETWORK_FAILURES = (

@@ -1,20 +1,13 @@
-"""Archives and packs of a few kilobytes that would become gigabytes: refused by name, within little memory and disk."""
+"""Archives of a few kilobytes that would become gigabytes: refused by name, within little memory and disk."""
 
 import gzip
 import io
-import struct
 import subprocess
 import sys
 import tarfile
-import zlib
 from pathlib import Path
 
 import pytest
-from dulwich.errors import GitProtocolError
-
-from tpujob_contract.code import MAX_UNPACKED_BYTES
-from tpujob_launcher.code.archive import CodeRefused
-from tpujob_launcher.git.pack_limits import check_pack
 
 MEMORY_BYTES, FILE_BYTES = 400 << 20, 8 << 20
 UNPACK = f"""
@@ -94,66 +87,3 @@ def test_an_archive_that_becomes_much_is_refused(tmp_path, make, words):
     )
     assert words in done.stdout, done.stderr
     assert done.stdout.endswith(" 78\n")
-
-
-def pack(*objects: bytes) -> io.BytesIO:
-    return io.BytesIO(b"PACK" + struct.pack(">II", 2, len(objects)) + b"".join(objects) + b"\0" * 20)
-
-
-def stored(kind: int, content: bytes, size: int | None = None, before: bytes = b"") -> bytes:
-    size = len(content) if size is None else size
-    first, size = kind << 4 | size & 15, size >> 4
-    numbers = []
-    while size:
-        numbers.append(first | 0x80)
-        first, size = size & 0x7F, size >> 7
-    return bytes([*numbers, first]) + before + zlib.compress(content)
-
-
-def delta(result: int) -> bytes:
-    """Of a base of one byte."""
-    numbers = [1]
-    while result >= 0x80:
-        numbers.append(result & 0x7F | 0x80)
-        result >>= 7
-    return bytes([*numbers, result, 0])
-
-
-BLOB, OFFSET_DELTA, REFERENCE_DELTA = 3, 6, 7
-
-
-def test_a_pack_within_the_limits_is_accepted():
-    small = delta(1000)
-    check_pack(
-        pack(
-            stored(BLOB, b"x" * 100_000),
-            stored(OFFSET_DELTA, small, before=b"\x81\x00"),
-            stored(REFERENCE_DELTA, small, before=b"\1" * 20),
-        ),
-        "https://host/a",
-    )
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        stored(BLOB, b"x", size=MAX_UNPACKED_BYTES + 1),
-        stored(OFFSET_DELTA, delta(MAX_UNPACKED_BYTES + 1), before=b"\1"),
-        stored(REFERENCE_DELTA, delta(4 << 30), before=b"\1" * 20),
-    ],
-    ids=["object", "delta by offset", "delta by id"],
-)
-def test_a_pack_that_becomes_much_is_refused(made):
-    with pytest.raises(CodeRefused, match="what https://host/a sends becomes more than 500 MiB"):
-        check_pack(pack(stored(BLOB, b"first"), made), "https://host/a")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [stored(BLOB, b"x" * (64 << 20), size=10), stored(BLOB, b"x" * 100)[:8], b"\xff" * 30],
-    ids=["longer than it says", "cut", "endless number"],
-)
-def test_a_pack_that_lies_is_damaged(made):
-    content = io.BytesIO(b"PACK" + struct.pack(">II", 2, 1) + made)
-    with pytest.raises(GitProtocolError, match=r"damaged|middle"):
-        check_pack(content, "https://host/a")

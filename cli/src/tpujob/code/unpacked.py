@@ -15,6 +15,7 @@ from tpujob.code.upload import access_token, store
 from tpujob.errors import CommandError
 from tpujob_contract.environment import REQUIREMENTS, WHEELS
 from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.commit import install_commit
 from tpujob_launcher.code.install import install
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_resource.models.job import TpuTrainingJob
@@ -70,9 +71,6 @@ def unpack_code(code: Code | None, folder: Path) -> Path | None:
     field = "repository" if code.repository is not None else "archive"
     try:
         if code.repository is not None:
-            # Imported here: other commands need no git client.
-            from tpujob_launcher.git.install import install_commit
-
             install_commit(code.repository, code.identity, place)
         else:
             install(code.archive or "", code.identity, place, token=access_token)

@@ -96,7 +96,7 @@ def _build_init_containers(job: TpuTrainingJob, settings: JobSettings) -> list[O
 def _build_code(job: TpuTrainingJob, code: Code, settings: JobSettings) -> Object:
     """The init container that fetches, verifies and unpacks the job's code, with the job's identity."""
     if code.repository is not None:
-        # dulwich assembles objects in memory: one of MAX_UNPACKED_BYTES, together with its parts and its delta base.
+        # git assembles objects in memory: one of MAX_UNPACKED_BYTES, together with its parts and its delta base.
         names, memory = frozenset(commands.GIT_PROXIES), "2Gi"
         command = [*commands.INSTALL_COMMIT, code.repository, code.identity, DIRECTORY]
     else:
