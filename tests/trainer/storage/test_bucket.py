@@ -8,7 +8,7 @@ import pytest
 
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import Bucket, is_local, open_bucket
-from tpujob_trainer.storage.whole import ShortAnswerError
+from tpujob_trainer.storage.whole import ShortAnswerError, retried_if_short
 
 number = itertools.count()
 
@@ -69,6 +69,38 @@ def test_half_an_answer_is_read_again_and_never_taken_for_the_file(name, times, 
         return
     with pytest.raises(ShortAnswerError, match=f"answers with {len(FILES[name]) // 2} of its {len(FILES[name])} bytes"):
         bucket.look(name)
+
+
+@pytest.mark.parametrize(
+    ("times", "is_damaged", "raised"),
+    [(1, False, None), (99, False, ShortAnswerError), (0, True, ValueError)],
+    ids=["once", "always", "the object itself"],
+)
+def test_library_that_gets_half_an_answer_does_not_find_damage(times, is_damaged, raised, monkeypatch):
+    """An array is in no format that shows whether it is whole: a library says that it is damaged."""
+    monkeypatch.setattr("tpujob_trainer.storage.whole.PAUSES_SECONDS", (0, 0, 0))
+    url, array = f"memory://arrays-{next(number)}", bytes(range(256)) * 64
+    bucket = open_bucket(url)
+    bucket.write("steps/3/state/d/7f", array[:99] if is_damaged else array)
+    filesystem, left = fsspec.filesystem("memory"), itertools.count(times, -1)
+    read = filesystem.cat_file
+
+    def cut(path, start=None, end=None):
+        found = read(path, start, end)
+        return found[: len(found) // 2] if next(left) > 0 else found
+
+    monkeypatch.setattr(filesystem, "cat_file", cut)
+
+    def restore():
+        if (found := bucket.read("steps/3/state/d/7f")) != array:
+            raise ValueError("DATA_LOSS: of another size")
+        return found
+
+    if raised is None:
+        assert retried_if_short(url, restore) == array
+    else:
+        with pytest.raises(raised):
+            retried_if_short(url, restore)
 
 
 def test_file_that_is_stored_damaged_is_returned_as_it_is(bucket):

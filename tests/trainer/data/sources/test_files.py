@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -204,3 +207,29 @@ def test_no_permission_ends_the_run(error):
 def test_trouble_that_may_pass_is_left_alone():
     with pytest.raises(OSError, match="reset by peer"), explained("gs://bucket"):
         raise OSError("Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("environment", "cause"),
+    [
+        ({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "set LC_ALL=C.UTF-8"),
+        ({}, "is no UTF-8"),
+    ],
+    ids=["locale", "file"],
+)
+def test_name_that_cannot_be_listed_is_named_with_its_cause(tmp_path, environment, cause):
+    name = "ü".encode() if environment else b"\xfc"
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name + b".txt")).write_text("text\n")
+    program = (
+        "import sys; from tpujob_trainer.data import DataConfig; from tpujob_trainer.data.manifest.listing import "
+        "list_source; list_source(DataConfig(path=sys.argv[1]), 'spec.trainer.data')"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, "LC_ALL": "C", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert cause in found.stderr.splitlines()[-1]

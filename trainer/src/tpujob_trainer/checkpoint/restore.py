@@ -28,6 +28,7 @@ from tpujob_trainer.checkpoint.one_slice import OneSlice
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.whole import retried_if_short
 
 logger = logging.getLogger(__name__)
 
@@ -209,12 +210,16 @@ def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
 
 def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, dict[str, str] | None, _Vote]:
     """This process's part of the arrays, the stored fingerprints (None: of another algorithm), and its vote."""
-    try:
+
+    def read() -> tuple[Any, dict[str, str] | None]:
         algorithm, stored = layout.fingerprints_of(directory, step)
         tree = _checkpointer(runtime.process_id).restore(
             _item(directory, step), args=ocp.args.StandardRestore(abstract)
         )
-        return jax.block_until_ready(tree), stored if algorithm == ALGORITHM else None, _Vote()
+        return jax.block_until_ready(tree), stored if algorithm == ALGORITHM else None
+
+    try:
+        return *retried_if_short(str(layout.folder(directory, step)), read), _Vote()
     except Exception as error:  # whatever a library raises for a damaged file is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
         return None, None, _against(error)

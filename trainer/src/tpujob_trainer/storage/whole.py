@@ -15,9 +15,12 @@ from typing import Protocol
 import fsspec.core
 
 from tpujob_trainer.storage.bucket import is_local
+from tpujob_trainer.storage.errors import is_out_of_reach
 
 PAUSES_SECONDS = (0.2, 1.0, 3.0)
 """Between the tries; the answer of a cache that was filled with a part may be another one soon."""
+
+LAST_BYTES = 4096
 
 
 class ShortAnswerError(ConnectionError):
@@ -48,6 +51,42 @@ def read_whole[Found: _HasData](url: str, read: Callable[[], Found | None]) -> F
             raise ShortAnswerError(f"{url}: storage answers with {len(found.data)} of its {size} bytes")
         time.sleep(PAUSES_SECONDS[tries])
     raise AssertionError("unreachable")
+
+
+def retried_if_short[Found](url: str, read: Callable[[], Found]) -> Found:
+    """What `read` returns, by a library, from the objects below a URL; a failure in a bucket is tried once more.
+
+    Raises:
+        ShortAnswerError: it fails, and storage answers with a part of an object there.
+    """
+    try:
+        return read()
+    except Exception as error:
+        if is_local(url) or is_out_of_reach(error):
+            raise
+        require_whole_answers(url)
+        time.sleep(PAUSES_SECONDS[0])
+    try:
+        return read()
+    except Exception:
+        require_whole_answers(url)
+        raise
+
+
+def require_whole_answers(url: str) -> None:
+    """Asks for the last bytes of each object below a URL.
+
+    Raises:
+        ShortAnswerError: an answer is shorter than what storage has.
+    """
+    filesystem, folder = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    sizes = {path: int(info["size"]) for path, info in filesystem.find(folder, detail=True).items()}
+    starts = [max(0, size - LAST_BYTES) for size in sizes.values()]
+    answers = filesystem.cat_ranges(list(sizes), starts, list(sizes.values()), on_error="raise")
+    for (path, size), start, answer in zip(sizes.items(), starts, answers, strict=True):
+        if len(answer) < size - start:
+            raise ShortAnswerError(f"{path}: storage answers with {len(answer)} of {size - start} bytes")
 
 
 def is_whole(name: str, data: bytes) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode
@@ -39,6 +40,8 @@ from tpujob_trainer.model.weights.companions import read_companions
 from tpujob_trainer.model.weights.custom_export import export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.whole import retried_if_short
 
 WEIGHTS = "weights"
 
@@ -128,7 +131,9 @@ def _problems(directory: str, step: int) -> list[str]:
         tree = _read(directory, step)
         found = Fingerprinter()(tree)
         saved = layout.metadata_of(directory, step).get(layout.STEP)
-    except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
+    except Exception as error:  # whatever a damaged file makes a library raise
+        if storage_errors.is_out_of_reach(error):
+            raise unusable(directory, error, field="DIRECTORY") from error
         return [f"cannot be read: {storage_errors.brief(error)}"]
     if wrong := layout.of_another_step(step, tree.get("step") if saved is None else saved):
         return [wrong]
@@ -139,7 +144,11 @@ def _problems(directory: str, step: int) -> list[str]:
 
 def _read(directory: str, step: int, only: str | None = None) -> Any:
     """The arrays of a checkpoint, or one part of them, on one device."""
-    item = layout.folder(directory, step) / layout.STATE
+    folder = layout.folder(directory, step)
+    return retried_if_short(str(folder), lambda: _arrays(folder / layout.STATE, only))
+
+
+def _arrays(item: epath.Path, only: str | None) -> Any:
     tree = ocp.StandardCheckpointHandler().metadata(item).tree
     whole = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("all",)), PartitionSpec())
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), tree)

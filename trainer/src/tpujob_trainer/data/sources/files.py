@@ -7,6 +7,7 @@ import glob
 import logging
 import os
 import re
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -146,8 +147,12 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
         files = [file for file in files if not _is_hidden(file.path)]
     for name in (root.folder, *(file.path for file in files)):
         if not name.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in name):
+            encoding = sys.getfilesystemencoding()
             raise ConfigurationError(
                 f"{field}: {name!a} is no UTF-8, which the list of data needs; rename it, or give a pattern without it"
+                if encoding == "utf-8"
+                else f"{field}: {os.fsencode(name).decode(errors='backslashreplace')!r} has letters that are not in "
+                f"{encoding}, the encoding of names that LC_ALL and PYTHONUTF8 set; unset both, or set LC_ALL=C.UTF-8"
             )
     if not files:
         if is_pattern and is_there(filesystem, location):
