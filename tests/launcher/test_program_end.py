@@ -269,3 +269,29 @@ def test_the_moment_of_a_failure_is_read_as_it_was_written():
     assert failed_at(f"exit code 1, crashed\n{failure_line(1764054000.25, 'E: x')}\nmore") == 1764054000.25
     assert failed_at("program failed at 2026-13-45T00:00:00.000000Z: x") is None
     assert failed_at("exit code 1, crashed") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "program"),
+    [
+        ("random", "def mine(): return 1", "from random import Random"),
+        ("queue", "import queue\nqueue.Queue()", "import queue"),
+        ("json", "", "import json\njson.dumps(1)"),
+        ("traceback", "", "import traceback\ntraceback.print_exc()"),
+    ],
+    ids=["name that is not there", "imports itself", "needed by the report", "needed for the traceback"],
+)
+def test_file_that_hides_a_module_of_python_is_named(launch: Launch, tmp_path, name, content, program):
+    (tmp_path / f"{name}.py").write_text(content)
+    (tmp_path / "train.py").write_text(program)
+    launched = launch(sys.executable, str(tmp_path / "train.py"), environ=JOB)
+    assert launched.wait() == 1
+    assert f"; {tmp_path}/{name}.py hides Python's own module {name}: rename it" in "\n".join(launched.message)
+
+
+def test_error_of_a_program_beside_such_a_file_is_its_own(launch: Launch, tmp_path):
+    (tmp_path / "random.py").write_text("")
+    (tmp_path / "train.py").write_text("import random\nraise ValueError('no data')")
+    launched = launch(sys.executable, str(tmp_path / "train.py"), environ=JOB)
+    assert launched.wait() == 1
+    assert launched.message[1].endswith("Z: ValueError: no data")

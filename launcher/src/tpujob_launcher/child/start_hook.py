@@ -48,22 +48,25 @@ class Reporter:
         """Reports the error that ends the program, except SystemExit with 0."""
         code = _exit_code(error)
         if code and self._is_first():
-            import traceback
-
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
-            self._send(code, lines[-1].strip(), "".join(lines))
+            _with_library(self._failed, code, error, _folders_before_library())
             sys.stdout.flush()  # exit handlers may not return, and the interpreter would flush only after them
+
+    def _failed(self, code: int, error: BaseException, folders: list[str]) -> None:
+        import traceback
+
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        self._send(code, lines[-1].strip() + _hidden_module("".join(lines), folders), "".join(lines))
 
     def leave(self, code: int, caller: FrameType) -> None:
         """Reports a call of `os._exit` and its place: peers may raise before the launcher notices the end."""
         if self._is_first():
             where = f"{caller.f_code.co_filename}:{caller.f_lineno} in {caller.f_code.co_name}"
-            self._send(code & 0xFF, f"os._exit({code}) at {where}", "")
+            _with_library(self._send, code & 0xFF, f"os._exit({code}) at {where}", "")
 
     def end(self) -> None:
         """Reports that the interpreter starts to shut down, unless an error has been reported."""
         if self._is_first():
-            self._send(0, "", "")
+            _with_library(self._send, 0, "", "")
             sys.stdout.flush()
 
     def _is_first(self) -> bool:
@@ -113,6 +116,38 @@ def _safely(function: Callable[..., None], *arguments: object) -> None:
         function(*arguments)
     except Exception:  # noqa: BLE001, S110
         pass
+
+
+def _hidden_module(trace: str, folders: list[str]) -> str:
+    """For an error about a module of Python's library: the file that hides it, in words; empty if there is none."""
+    error = trace.strip().splitlines()[-1]
+    for folder in folders:
+        for name in getattr(sys, "stdlib_module_names", ()):
+            file = os.path.join(folder, f"{name}.py")  # noqa: PTH118
+            if (f"'{name}'" in error or f'"{file}"' in trace) and os.path.exists(file):  # noqa: PTH110
+                return f"; {file} hides Python's own module {name}: rename it"
+    return ""
+
+
+def _folders_before_library() -> list[str]:
+    library = os.path.dirname(os.__file__)  # noqa: PTH120
+    first = sys.path.index(library) if library in sys.path else 0
+    return [entry or os.getcwd() for entry in sys.path[:first]]  # noqa: PTH109
+
+
+def _with_library(function: Callable[..., None], *arguments: object) -> None:
+    """Calls the function with Python's own modules, also where files beside the program hide some."""
+    folders, path, hidden = _folders_before_library(), sys.path[:], {}
+    for name in getattr(sys, "stdlib_module_names", ()):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if name != "__main__" and file and os.path.dirname(file) in folders:  # noqa: PTH120
+            hidden[name] = sys.modules.pop(name)
+    sys.path[:] = path[len(folders) :]
+    try:
+        function(*arguments)
+    finally:
+        sys.path[:] = path
+        sys.modules.update(hidden)
 
 
 def _exit_code(error: BaseException) -> int:
