@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint.prior_run import LOCK
+
+_LACKING = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EXDEV, errno.EEXIST}
 
 
 class Lock:
@@ -17,11 +22,13 @@ class Lock:
         """Takes the lock; creates the directory if it is missing.
 
         Raises:
-            ConfigurationError: another run holds it, or a folder is in its place.
+            ConfigurationError: another run holds it, a folder is in its place, or the file system lacks what
+                checkpoints need.
             OSError: the directory cannot be written.
         """
         self._directory = Path(directory)
         self._descriptor = _acquire(self._directory)
+        _require_replacing(self._directory)
 
     def verify(self) -> None:
         """Always returns: the lock is lost only with its file, which `confirm` checks."""
@@ -67,7 +74,8 @@ def _acquire(directory: Path) -> int:
             "or use another directory"
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _needed(directory, "locks, by which a second run is kept out (flock)"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         holder = _holder(directory) or "a process that left no name"
@@ -78,6 +86,33 @@ def _acquire(directory: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{_identity()}\n".encode(), 0)
     return descriptor
+
+
+def _require_replacing(directory: Path) -> None:
+    """Returns if a written file can replace another one at once, as each commit does."""
+    written, replaced = (directory / f"{LOCK}.{name}" for name in ("written", "replaced"))
+    try:
+        for path in (written, replaced):
+            with path.open("wb") as file, _needed(directory, "writes that are flushed to the disk (fsync)"):
+                os.fsync(file.fileno())
+        with _needed(directory, "a rename that replaces the file of that name"):
+            written.rename(replaced)
+    finally:
+        for path in (written, replaced):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _needed(directory: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _LACKING:
+            raise
+        raise errors.ConfigurationError(
+            f"spec.checkpointDir: the file system of {directory} lacks {what}: {error.strerror}; "
+            "use a local disk, NFS 4 or a gs:// bucket"
+        ) from error
 
 
 def _holder(directory: Path) -> str:
