@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
+from tpujob_contract.connections import ports
 from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
 
 logger = logging.getLogger(__name__)
@@ -19,8 +20,8 @@ Page = Tuple[str, Callable[[], bytes]]
 
 
 def address(*, in_pod: bool) -> str:
-    """The address to listen on: all interfaces in a pod, where a NetworkPolicy limits access; else this machine."""
-    return "0.0.0.0" if in_pod else "127.0.0.1"  # noqa: S104
+    """The address to listen on: in a pod all, of IPv6, too, where a NetworkPolicy limits access; else this machine."""
+    return ports.EVERY_ADDRESS if in_pod else "127.0.0.1"
 
 
 def serve(
