@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kubernetes.config import ConfigException, kube_config, list_kube_config_contexts, new_client_from_config
 from urllib3 import Timeout
-from urllib3.exceptions import HTTPError
-from yaml import YAMLError  # comes with kubernetes
+from urllib3.exceptions import HTTPError, SSLError
 
+from tpujob.cluster.kubeconfig import LOG_IN, open_client
 from tpujob.errors import CommandError
-from tpujob.jobs.yaml_text import NotYaml, check_aliases
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.models.decoding import decoded
 
@@ -29,6 +25,8 @@ INSTALL_OPERATOR = (
     "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace "
     "--set image.registry=REGISTRY (an administrator does it; docs/install.md)"
 )
+ANONYMOUS = "system:anonymous"
+"""The API server's name for who sends no credentials."""
 TIMEOUT_SECONDS = (5.0, 30.0)
 """To connect, and for a response."""
 NO_TIMEOUT = (5.0, None)
@@ -40,7 +38,11 @@ class ApiError(CommandError):
 
     def __init__(self, request: str, status: int, message: str) -> None:
         code = ExitCode.NOT_FOUND if status in (401, 403, 404) else 1
-        advice = "; your account needs that right" if status == 403 else ""
+        advice = ""
+        if status == 401 or (status == 403 and ANONYMOUS in message):
+            advice = f"; the cluster does not know you: {LOG_IN}"
+        elif status == 403:
+            advice = "; your account needs that right"
         super().__init__(f"{request}: {status}: {message}{advice}", exit_code=code)
         self.status = status
         self.message = message
@@ -75,22 +77,10 @@ class Cluster:
             namespace: None: that of the context, else `default`.
 
         Raises:
-            CommandError: there is no kubeconfig, it cannot be read, or there is no such context in it.
+            CommandError: as `open_client`.
         """
-        try:
-            _check_kubeconfig()
-            contexts, active = _contexts(context)
-            chosen = next((c for c in contexts if c["name"] == context), None) if context else active
-            if chosen is None:
-                names = ", ".join(c["name"] for c in contexts)
-                raise CommandError(f"--context: {context!r} is not in the kubeconfig; there are {names}")
-            client = new_client_from_config(context=chosen["name"])
-        except (ConfigException, YAMLError, NotYaml, RecursionError) as error:
-            raise CommandError(
-                f"no cluster: {_kubeconfig_problem(error)}; set KUBECONFIG, or make ~/.kube/config, for instance with "
-                f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
-            ) from error
-        return cls(client, namespace or chosen["context"].get("namespace") or "default", context=chosen["name"])
+        client, chosen, its_namespace = open_client(context)
+        return cls(client, namespace or its_namespace, context=chosen)
 
     def job(self, name: str) -> Object:
         """A TpuTrainingJob.
@@ -254,6 +244,12 @@ class Cluster:
                 preload_content=preload,
                 retries=False,
             )
+        except SSLError as error:
+            raise CommandError(
+                f"the certificate of {host} is not trusted: {error}; the kubeconfig has that of another cluster, or a "
+                "proxy answers: `gcloud container clusters get-credentials CLUSTER` writes it again",
+                exit_code=1,
+            ) from error
         except (HTTPError, OSError) as error:
             raise UnreachableError(
                 f"the cluster at {host} does not answer: {error}; check the network, and `kubectl get nodes`",
@@ -264,49 +260,10 @@ class Cluster:
         return response
 
 
-def _check_kubeconfig() -> None:
-    """Its loader keeps aliases as they are, and each step after it follows them.
-
-    Raises:
-        NotYaml: there is more behind them than any kubeconfig holds.
-    """
-    for name in kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep):
-        with suppress(OSError, UnicodeError):  # of which the loader complains
-            check_aliases(Path(name).expanduser().read_text(encoding="utf-8"))
-
-
 def _controller(found: Object) -> Object:
     """The reference to an object's controller, with empty values if it has none."""
     owners = (owner for owner in found["metadata"].get("ownerReferences") or () if owner.get("controller"))
     return next(owners, {"kind": "", "name": "", "uid": ""})
-
-
-def _contexts(wanted: str | None) -> tuple[list[Any], Any]:
-    """All contexts of the kubeconfig, and its current one, which may be missing only if `wanted` is given."""
-    try:
-        contexts, active = list_kube_config_contexts()
-    except ConfigException:
-        if wanted is None:
-            raise
-        # The library's public function requires a current context; its loader accepts another one instead.
-        file = kube_config.KUBE_CONFIG_DEFAULT_LOCATION
-        loader = kube_config._get_kube_config_loader(filename=file, active_context=wanted)  # noqa: SLF001
-        contexts, active = loader.list_contexts(), None
-    return contexts, active
-
-
-def _kubeconfig_problem(error: Exception) -> str:
-    text = str(error).rstrip(".")
-    return "this machine has no kubeconfig" if text.endswith("No configuration found") else text
-
-
-def _here() -> str:
-    """How to see the runs on this machine: a command for clusters may have been meant for one of them."""
-    runs = sorted({path.parent.name for path in Path(".tpujob").glob("*/*/logs")})
-    if not runs:
-        return "`tpujob run` needs no cluster"
-    logs = f"`tpujob logs --local {runs[0]}`"
-    return f"Runs on this machine: `tpujob get --local` lists them, {logs} shows a log ({', '.join(runs[:3])})"
 
 
 def _message(body: bytes) -> str:
