@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from tests.charts.rendered import CHART, NAMESPACE, RefusedValues, of_kind, pod_template, render
+from tests.charts.rendered import CHART, NAMESPACE, RefusedValues, of_kind, pod_template, render, run_helm
 from tools import chart_readme
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -42,7 +42,7 @@ def test_schema_and_defaults_name_the_same_keys(path):
     schema, values = SCHEMA, VALUES
     for key in path:
         schema, values = schema["properties"][key], values[key]
-    optional = {"global", "fullnameOverride"}
+    optional = {"global", "fullnameOverride"} | ({"enabled"} if not path else set())
     assert schema["properties"].keys() - optional == values.keys() - optional
 
 
@@ -55,6 +55,19 @@ def test_schema_refuses_an_unknown_key(path):
 def test_helm_refuses_an_unknown_key_by_name():
     with pytest.raises(RefusedValues, match="enabeld"):
         render({"crds": {"enabeld": True}})
+
+
+@pytest.mark.parametrize(("is_enabled", "expected"), [(True, 1), (False, 0)])
+def test_the_condition_of_a_dependency_switches_the_chart(is_enabled, expected, tmp_path):
+    """A chart with this one as a dependency: Helm passes the condition's key down as a value."""
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / CHART.name).symlink_to(CHART)
+    condition = {"name": CHART.name, "version": ">=0.0.0-0", "condition": f"{CHART.name}.enabled"}
+    chart = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [condition]}
+    (tmp_path / "Chart.yaml").write_text(json.dumps(chart))
+    values = {CHART.name: {"enabled": is_enabled, "image": {"preloaded": True}}}
+    rendered = run_helm("template", "a", tmp_path, "--kube-version=1.35.0", "--values=-", stdin=json.dumps(values))
+    assert len(re.findall("^kind: Deployment$", rendered, re.MULTILINE)) == expected
 
 
 @pytest.mark.parametrize(
