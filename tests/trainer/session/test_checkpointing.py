@@ -65,6 +65,7 @@ def test_failing_saves_raise_the_alarm_until_one_is_committed(session, saves):
     facts = session.report.snapshot()
     assert abs(facts["checkpoint_failing_since"] - time.time()) < LIMIT_SECONDS
     assert facts["checkpoint_message"].startswith("the checkpoint of step 1 failed: ")
+    assert facts["checkpoint_message"].endswith("once nothing was committed for 3600 s (failAfterSeconds)")
     assert facts["committed_step"] is None
     assert value(session, "tpujob_checkpoint_failures_total") == 1
     assert value(session, "tpujob_checkpoint_failing_since_timestamp_seconds") == facts["checkpoint_failing_since"]

@@ -69,6 +69,7 @@ class Checkpointing:
         self._runtime = runtime
         self.report, self.stop = session.report, session.stop
         self._metrics = metrics
+        self._fail_after_seconds = run.checkpoint.fail_after_seconds
         self._evaluated: dict[int, Mapping[str, float]] = {}
         """By step; includes states whose save may still be in progress."""
         if directory:
@@ -124,7 +125,8 @@ class Checkpointing:
         self._metrics.checkpoint_failures.inc()
         self.report.update(
             checkpoint_failing_since=self.checkpoints.failing_since,
-            checkpoint_message=f"the checkpoint of step {step} failed: {why}",
+            checkpoint_message=f"the checkpoint of step {step} failed: {why}; it is tried again, and the run ends once "
+            f"nothing was committed for {self._fail_after_seconds} s (failAfterSeconds)",
         )
         self.policy.try_again(in_seconds=TRY_AGAIN_SECONDS)
 
