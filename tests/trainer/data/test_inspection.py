@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import logging
 import re
 import tarfile
 
@@ -14,6 +15,7 @@ from tests.trainer.data.parquet_files import take, write_groups
 from tests.trainer.data.text.test_columns import TEMPLATE
 from tpujob_trainer.data import DataConfig, batches_digest, make_manifest, plan_lanes
 from tpujob_trainer.data.inspection import inspect, is_slow_to_read
+from tpujob_trainer.errors import ConfigurationError
 
 
 def inspected(path, **more):
@@ -204,3 +206,19 @@ def test_all_of_a_text_is_learned(tmp_path):
 
     assert found["learns_all"]
     assert {span["learned"] for each in found["examples"] for span in each["spans"]} == {True}
+
+
+def test_warnings_are_told_whatever_the_level_of_the_log_and_with_an_error(tmp_path, caplog):
+    caplog.set_level(logging.ERROR)
+    (tmp_path / "good").mkdir()
+    write_groups(tmp_path / "good" / "a.parquet", [["hello world"] * 16])
+    (tmp_path / "good" / "b.pdf").write_bytes(b"%PDF-")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(1200):
+            add_member(tar, f"report.{number}.txt", b"a text")
+
+    assert any("1 of 2 files are left out: b.pdf" in line for line in inspected(tmp_path / "good")["warnings"])
+    with pytest.raises(
+        ConfigurationError, match=r"1200 text in a member.*before: .*a.tar: sample 'report' has '0.txt'"
+    ):
+        inspected(tmp_path / "a.tar")

@@ -27,6 +27,7 @@ from tests.trainer.data.data_files import (
 from tests.trainer.data.parquet_files import raw, take
 from tpujob_trainer.data import DataChangedError, DataConfig, LanePlan, Manifest, make_manifest
 from tpujob_trainer.data.formats.examples import value_of_record
+from tpujob_trainer.data.formats.webdataset import UNTAKEN
 from tpujob_trainer.data.manifest import scan
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.read_meter import METER
@@ -124,8 +125,9 @@ def test_lines_that_are_no_json_are_broken(tmp_path):
 
     rows = UnitReader(make_manifest(DataConfig(path=str(tmp_path)))).read(0)
 
-    assert rows.broken is not None
-    assert rows.broken.tolist() == [False, True, True, True, False, False]
+    assert {cause: rows.tolist() for cause, rows in rows.refused.items()} == {
+        "malformed": [False, True, True, True, False, False]
+    }
     assert rows.column.to_pylist()[:4] == [b"good", None, None, None]
 
 
@@ -342,3 +344,51 @@ def test_process_reads_its_share_and_no_more(tmp_path, name):
         assert 0.24 < rows / 2700 < 0.26
         # The file is checked besides: both of its ends.
         assert share * 0.95 < METER.bytes_read - before - (192 << 10) < share * 1.05
+
+
+def of_tar(tmp_path, members, **more):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, content in members:
+            add_member(tar, name, content)
+    return UnitReader(make_manifest(DataConfig(path=str(tmp_path), **more))).read(0)
+
+
+def test_hidden_members_are_left_out_and_counted(tmp_path, caplog):
+    own = [(f"./d/{number}.txt", b"a text") for number in range(4)]
+    mac = [(name.replace("d/", "d/._"), b"\0\5\x16\7") for name, _ in own]
+    others = [(".DS_Store", b"x"), ("__MACOSX/._d", b"x"), (".git/a.txt", b"x")]
+
+    rows = of_tar(tmp_path, [pair for both in zip(mac, own, strict=True) for pair in both] + others)
+
+    assert rows.column.to_pylist() == [b"a text"] * 4
+    assert not rows.refused
+    (warning,) = (each.getMessage() for each in caplog.records)
+    assert warning.startswith(
+        "a.tar: 7 of 11 members are left out, since they are hidden: './d/._0.txt', './d/._1.txt'"
+    )
+
+
+def test_documents_whose_names_have_dots_are_counted_and_named(tmp_path, caplog):
+    members = [(f"report.{number:05d}.txt", b"a text") for number in range(1500)]
+
+    rows = of_tar(tmp_path, [("one.txt", b"fine"), *members, ("two.jpg", b"\xff\xd8")])
+
+    assert {cause: int(refused.sum()) for cause, refused in rows.refused.items()} == {UNTAKEN.cause: 1500}
+    assert rows.column.to_pylist() == [b"fine", *[None] * 1501]
+    (warning,) = (each.getMessage() for each in caplog.records)
+    assert warning.startswith(
+        "a.tar: sample 'report' has '00000.txt', '00001.txt', '00002.txt' and 1,497 more, and none"
+    )
+
+
+def test_a_member_with_a_dotted_field_is_taken_by_its_whole_field(tmp_path):
+    rows = of_tar(tmp_path, [("1.en.txt", b"yes"), ("1.de.txt", b"ja")], text_column="de.txt")
+    assert (rows.column.to_pylist(), rows.refused) == ([b"ja"], {})
+
+
+@pytest.mark.parametrize("second", ["1.TXT", "1.txt"])
+def test_a_field_that_a_sample_has_twice_is_refused(tmp_path, second):
+    with pytest.raises(
+        ConfigurationError, match=rf"sample '1' has the field 'txt' twice, the second time in '{second}'"
+    ):
+        of_tar(tmp_path, [("1.txt", b"first"), (second, b"second")])

@@ -11,7 +11,8 @@ A file has parts, and a part has elements, which can be counted before anything 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,8 +39,8 @@ class RawRows:
 
     column: Any
     """Arrow array or chunked array [rows], of the type that the kind of column calls for; it may be shared."""
-    broken: np.ndarray | None = None
-    """bool [rows]: rows that violate the format, such as a line that is not JSON; null in the column."""
+    refused: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """For each cause, bool [rows]: rows that cannot be read, such as a line that is not JSON; null in the column."""
 
 
 class OpenedFile(Protocol):

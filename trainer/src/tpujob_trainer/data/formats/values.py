@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,16 @@ import pyarrow as pa
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.format import RawRows
 
-BROKEN: Final = object()
+
+@dataclass(frozen=True)
+class Unusable:
+    """Stands for a row that cannot be used."""
+
+    cause: str
+    """By which it is counted."""
+
+
+BROKEN: Final = Unusable("malformed")
 """Stands for a row that violates its format."""
 
 
@@ -20,15 +30,19 @@ def rows_of_values(values: Sequence[Any], column: Column) -> RawRows:
     """Rows from the values of a column in records.
 
     Args:
-        values: None if a record has no value; BROKEN if it cannot be read. Texts are str or bytes; conversations are
+        values: None if a record has no value; Unusable if it cannot be read. Texts are str or bytes; conversations are
             lists, or JSON; tokens are lists of whole numbers; rows are objects.
         column: what they should be.
     """
-    made = [_CONVERSIONS[column.kind](value) if value is not None else None for value in values]
-    broken = np.array([value is BROKEN for value in made], dtype=bool)
-    kept = [None if value is BROKEN else value for value in made]
+    convert = _CONVERSIONS[column.kind]
+    made = [value if value is None or isinstance(value, Unusable) else convert(value) for value in values]
+    refused: dict[str, np.ndarray] = {}
+    for at, value in enumerate(made):
+        if isinstance(value, Unusable):
+            refused.setdefault(value.cause, np.zeros(len(made), dtype=bool))[at] = True
+            made[at] = None
     kind = pa.large_list(pa.int64()) if column.kind == "tokens" else pa.large_binary()
-    return RawRows(pa.array(kept, kind), broken if broken.any() else None)
+    return RawRows(pa.array(made, kind), refused)
 
 
 def value_of_json(text: bytes, column: Column) -> Any:

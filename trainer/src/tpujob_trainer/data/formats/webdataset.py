@@ -7,8 +7,10 @@ A tar is read as a whole: its headers are spread over it, and samples are found 
 from __future__ import annotations
 
 import itertools
+import logging
+import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +23,18 @@ from tpujob_trainer.data.formats.content import content_digest, read_whole, requ
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.tar_members import TarError, UnsupportedTarError, read_members
 from tpujob_trainer.data.formats.unpacking import LimitedStream
-from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
+from tpujob_trainer.data.formats.values import Unusable, rows_of_values, value_of_json
 from tpujob_trainer.data.sources.changes import PATH, DataChangedError
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
+
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _DECODED = ("txt", "text", "json", "jsonl")
+_SHOWN_MEMBERS = 3
+UNTAKEN = Unusable("text in a member that is not the column")
+"""Stands for each member with text of a sample none of whose members is taken."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,15 @@ class OpenedTar:
     def read(self, part: int, first: int, count: int) -> RawRows:
         """The rows of all samples."""
         samples = self._read(lambda field: field.rsplit(".", 1)[-1] in _DECODED)
-        values = [value for sample in samples for value in _values(sample.fields, self._column)]
+        values: list[Any] = []
+        for sample in samples:
+            found = _values(sample.fields, self._column)
+            if found[:1] == [UNTAKEN]:
+                self._warn(
+                    f"sample {sample.key!r} has {_shown(list(sample.fields))}, and none is the column "
+                    f"{self._column.name!r}: what stands before the first dot of a name is the sample"
+                )
+            values += found
         return rows_of_values(values, self._column)
 
     def samples(self) -> list[Sample]:
@@ -80,11 +95,30 @@ class OpenedTar:
         data = read_whole(self._root, self._file)
         name = self._root.locate(self._file.path)
         try:
-            return list(_samples(LimitedStream(data, _codec(data), name, self._column), is_wanted))
+            members = read_members(
+                LimitedStream(data, _codec(data), name, self._column), lambda member: is_wanted(_split(member)[1])
+            )
+            named = list(members)
+            if hidden := [member for member, _ in named if _is_hidden(member)]:
+                self._warn(
+                    f"{len(hidden)} of {len(named)} members are left out, since they are hidden: {_shown(hidden)}"
+                )
+            return list(_samples(member for member in named if not _is_hidden(member[0])))
         except UnsupportedTarError as error:
             raise ConfigurationError(f"{PATH}: {name!r} cannot be read as a tar: {error}") from error
         except (TarError, pa.ArrowException, zlib.error, OSError, EOFError) as error:
             raise DataChangedError(f"{PATH}: {name!r} cannot be read as a tar: {error}") from error
+
+    def _warn(self, what: str) -> None:
+        """Logs a warning about this tar; of many tars with the same, about the first."""
+        kind = (self._root.folder, re.sub(r"[0-9]+|'[^']*'|: .*", "", what))
+        if kind not in _WARNED:
+            _WARNED.add(kind)
+            logger.warning("%s: %s", self._file.path, what)
+
+
+_WARNED: set[tuple[str, str]] = set()
+"""What this process has warned of, by the folder of the tars."""
 
 
 def _codec(data: bytes) -> str | None:
@@ -92,11 +126,31 @@ def _codec(data: bytes) -> str | None:
     return next((codec for magic, codec in _MAGIC.items() if data.startswith(magic)), None)
 
 
-def _samples(stream: LimitedStream, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
-    """The samples, each with the fields that are wanted; the others are not kept."""
-    members = read_members(stream, lambda name: is_wanted(_split(name)[1]))
+def _samples(members: Iterable[tuple[str, bytes | None]]) -> Iterator[Sample]:
+    """The samples, each with the fields that have content.
+
+    Raises:
+        UnsupportedTarError: a sample has a field twice.
+    """
     for key, group in itertools.groupby(members, key=lambda member: _split(member[0])[0]):
-        yield Sample(key, {_split(name)[1]: content for name, content in group if content is not None})
+        fields: dict[str, bytes] = {}
+        for name, content in group:
+            if content is not None and fields.setdefault(_split(name)[1], content) is not content:
+                raise UnsupportedTarError(
+                    f"sample {key!r} has the field {_split(name)[1]!r} twice, the second time in {name!r}, and one of "
+                    "them would be lost (upper and lower case are the same); rename one"
+                )
+        yield Sample(key, fields)
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a member is hidden, as `._name` and `.DS_Store`, which macOS adds."""
+    return any(part.startswith(".") and part.strip(".") for part in name.split("/"))
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN_MEMBERS:,} more" if len(names) > _SHOWN_MEMBERS else ""
+    return ", ".join(map(repr, names[:_SHOWN_MEMBERS])) + more
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -107,10 +161,10 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _values(sample: Mapping[str, bytes], column: Column) -> list[Any]:
-    """The rows of a sample: one, or as many as a jsonl member has lines."""
-    if column.kind == "row" and "jsonl" not in sample:
+    """The rows of a sample: one, or as many as a jsonl member has lines; UNTAKEN for each member if none is taken."""
+    members = {name: sample[name.lower()] for name in column.names if name.lower() in sample}
+    if column.kind == "row" and "jsonl" not in sample and (members or "json" in sample or not sample):
         record = value_of_json(sample["json"], column) if "json" in sample else {}
-        members = {name: sample[name.lower()] for name in column.names if name.lower() in sample}
         return [{**record, **members} if isinstance(record, dict) else record]
     for field in (column.name.lower(), "txt" if column.kind == "text" and column.name == "text" else ""):
         if field in sample and not field.endswith(("json", "jsonl")):
@@ -119,4 +173,4 @@ def _values(sample: Mapping[str, bytes], column: Column) -> list[Any]:
         return [value_of_json(sample["json"], column)]
     if "jsonl" in sample:
         return [value_of_json(line, column) for line in sample["jsonl"].split(b"\n") if line.strip()]
-    return [None]
+    return [UNTAKEN] * len(sample) or [None]

@@ -18,6 +18,7 @@ from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.stream.position import batches_digest
+from tpujob_trainer.data.stream.rows import logger as rows_logger
 from tpujob_trainer.data.stream.rows import with_remedy
 from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.tokenizer import Tokenizer
@@ -50,14 +51,15 @@ def inspect(
     """
     tokenizer = load_tokenizer(config)
     told = _Warnings()
+    tokens_of_batch = batch_size * sequence_length
     with told:
         manifest = make_manifest(config, batch_size=batch_size)
         plan = plan_lanes(manifest, config, batch_size=batch_size, seed=seed)
-    sample = sample_rows(manifest, tokenizer, seed=seed, examples=examples)
-    size = size_of(manifest, sample)
-    tokens = size.tokens
-    tokens_of_batch = batch_size * sequence_length
-    is_slow = is_slow_to_read(tokens or 0, manifest.num_units, tokens_of_batch)
+        sample = sample_rows(manifest, tokenizer, seed=seed, examples=examples)
+        size = size_of(manifest, sample)
+        tokens = size.tokens
+        is_slow = is_slow_to_read(tokens or 0, manifest.num_units, tokens_of_batch)
+        batch = None if is_slow else first_batch(manifest, tokenizer, plan, sequence_length)
     if tokens and is_slow:
         told.lines.append(
             f"a batch of {batch_size:,} x {sequence_length:,} tokens takes {tokens_of_batch // tokens:,} passes over "
@@ -83,7 +85,7 @@ def inspect(
         "learns_all": all(source.column.loss_on != "assistant" for source in manifest.sources),
         "examples": sample.examples,
         "processes": list(shares(manifest, plan, processes)),
-        "first_batch": None if is_slow else first_batch(manifest, tokenizer, plan, sequence_length),
+        "first_batch": batch,
     }
 
 
@@ -172,7 +174,7 @@ def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterat
 
 
 class _Warnings(logging.Handler):
-    """Collects the warnings that the data code logs inside its `with` block."""
+    """Collects the warnings that the data code logs inside its `with` block; an error that ends it has them, too."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -180,13 +182,22 @@ class _Warnings(logging.Handler):
         self._logger = logging.getLogger("tpujob_trainer.data")
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        if record.name != rows_logger.name:  # the sample counts rows itself
+            self.lines.append(record.getMessage())
 
     def __enter__(self) -> None:
+        self._before = self._logger.level, self._logger.propagate
         self._logger.addHandler(self)
+        # Collected whatever the level of the process's log is, and not written there as well.
+        self._logger.setLevel(logging.WARNING)
+        self._logger.propagate = False
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *rest: object) -> None:
         self._logger.removeHandler(self)
+        level, self._logger.propagate = self._before
+        self._logger.setLevel(level)
+        if isinstance(error, ConfigurationError) and self.lines:
+            error.args = (f"{error} (warnings before: {'; '.join(self.lines)})",)
 
 
 def _part_bytes(manifest: Manifest) -> np.ndarray:

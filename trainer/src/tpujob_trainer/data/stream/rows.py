@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpujob_trainer.data.formats import RawRows
+from tpujob_trainer.data.formats.webdataset import UNTAKEN
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.data.text.columns import KINDS, LEFT_OUT, Kind
 from tpujob_trainer.errors import ConfigurationError
@@ -29,6 +30,7 @@ REMEDIES = {
     "refused by the template": "a column it writes is null or missing; `default` or `if … is defined` allow for that",
     "assistant turns that the chat template rewrites": "mark them with {% generation %} in it, or set lossOn: all",
     "nothing in it to learn": "it has no assistant turn; lossOn: all learns all of it",
+    UNTAKEN.cause: "a name up to its first dot is the sample, the rest the field: write that in textColumn, or rename",
     "id outside of the vocabulary": "name the tokenizer that made the ids",
 }
 """What to do about rows that are left out, by cause; keys are those of `spec.trainer.data`."""
@@ -77,9 +79,9 @@ def usable_rows(raw: RawRows, order: np.ndarray, first: int, kind: Kind = KINDS[
     taken = order[first:]
     made = kind(raw.column, taken)
     causes = dict(made.skipped)
-    if raw.broken is not None:
-        broken = raw.broken[taken]
-        causes = {cause: rows & ~broken for cause, rows in causes.items()} | {"malformed": broken}
+    for refusal, rows in raw.refused.items():
+        refused = rows[taken]
+        causes = {cause: others & ~refused for cause, others in causes.items()} | {refusal: refused}
     unusable = np.zeros(len(taken), dtype=bool)
     for rows in causes.values():
         unusable |= rows
