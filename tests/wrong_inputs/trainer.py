@@ -426,8 +426,8 @@ ROWS: dict[str, Wrong] = {
         api="spec.trainer.data.path",
     ),
     "an unknown format": Wrong(
-        _trainer(data={"path": "x", "format": "csv"}),
-        'spec.trainer.data.format: "csv" is not allowed; one of "parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"',
+        _trainer(data={"path": "x", "format": "xlsx"}),
+        'spec.trainer.data.format: "xlsx" is not allowed; one of "parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "csv", "text"',
         api="spec.trainer.data.format",
     ),
     "a typing error in data": Wrong(

@@ -1,10 +1,11 @@
 """The same rows in files of every kind, written by other code than that which reads them."""
 
+import csv
 import gzip
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,34 @@ def write_jsonl_zst(path: Path, texts: Sequence[str]) -> None:
 
 def write_text(path: Path, texts: Sequence[str]) -> None:
     path.write_text("\n".join(texts), encoding="utf-8")
+
+
+def write_json_array(path: Path, texts: Sequence[str]) -> None:
+    path.write_text(json.dumps([{"id": 7, "text": text} for text in texts], indent=1, ensure_ascii=False))
+
+
+def write_pretty_json(path: Path, texts: Sequence[str]) -> None:
+    path.write_text("\n".join(json.dumps({"id": 7, "text": text}, indent=1) for text in texts))
+
+
+def write_csv(path: Path, texts: Sequence[str], separator: str = ",") -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerows([["id", "text", "label"], *([7, text, "x"] for text in texts)])
+
+
+def write_tsv(path: Path, texts: Sequence[str]) -> None:
+    write_csv(path, texts, "\t")
+
+
+def compressed(write: Callable[[Path, Sequence[str]], None]) -> Callable[[Path, Sequence[str]], None]:
+    """A writer of the same in gzip, whatever the name says."""
+
+    def write_compressed(path: Path, texts: Sequence[str]) -> None:
+        write(path, texts)
+        path.write_bytes(gzip.compress(path.read_bytes()))
+
+    return write_compressed
 
 
 def write_tfrecord(path: Path, texts: Sequence[str]) -> None:
@@ -69,6 +98,17 @@ WRITERS = {
     "a.array_record": write_array_record,
     "a.tar": write_tar,
     "a.tar.zst": write_tar_zst,
+}
+LINES_BY_CONTENT = {"B.JSONL": write_jsonl, "part-00000": write_jsonl, "a.jsonl.1": write_jsonl}
+READ_WHOLE = {
+    "array.json": write_json_array,
+    "pretty.json": write_pretty_json,
+    "packed.jsonl": compressed(write_jsonl),
+    "packed.tfrecord": compressed(write_tfrecord),
+    "packed.json": compressed(write_json_array),
+    "a.csv": write_csv,
+    "A.TSV": write_tsv,
+    "a.csv.gz": compressed(write_csv),
 }
 
 

@@ -40,7 +40,7 @@ def source_of(name: str) -> dict[str, str]:
         not storage_address.is_path(name)
         or any(character in name for character in "*?[")
         or is_here
-        or name.endswith(_ENDINGS)
+        or name.lower().endswith(_ENDINGS)
     )
     return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 

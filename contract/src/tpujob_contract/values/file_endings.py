@@ -12,6 +12,7 @@ FILE_ENDINGS: Mapping[str, Tuple[str, ...]] = {
     "tfrecord": (".tfrecord", ".tfrecords"),
     "webdataset": (".tar", ".tar.gz", ".tgz", ".tar.zst"),
     "jsonl": tuple(ending + packed for ending in (".jsonl", ".ndjson", ".json") for packed in _PACKED),
+    "csv": tuple(ending + packed for ending in (".csv", ".tsv") for packed in _PACKED),
     "text": tuple(".txt" + packed for packed in _PACKED),
 }
 """By the values of `spec.trainer.data.format`."""

@@ -1,9 +1,11 @@
 """Rows are the same rows in files of every kind, whatever the units they are read in."""
 
 import base64
+import bz2
 import dataclasses
 import gzip
 import json
+import lzma
 import tarfile
 import tempfile
 from pathlib import Path
@@ -15,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.data.data_files import (
+    LINES_BY_CONTENT,
+    READ_WHOLE,
     WRITERS,
     add_member,
     example,
@@ -31,8 +35,9 @@ from tpujob_trainer.data.formats.webdataset import UNTAKEN
 from tpujob_trainer.data.manifest import scan
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.read_meter import METER
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
+ALL_WRITERS = {**WRITERS, **LINES_BY_CONTENT, **READ_WHOLE}
 TEXTS = [f"row-{row};" + 'é\t\\"x' * (row * 7 % 50) for row in range(300)]
 
 
@@ -44,14 +49,14 @@ def rows_of(manifest: Manifest) -> list[str | None]:
 
 
 @pytest.mark.parametrize("unit_bytes", [1 << 23, 3000, 1100])
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", ALL_WRITERS)
 def test_each_row_is_in_one_unit(tmp_path, name, unit_bytes):
-    WRITERS[name](tmp_path / name, TEXTS)
+    ALL_WRITERS[name](tmp_path / name, TEXTS)
 
     manifest = make_manifest(DataConfig(path=str(tmp_path), unit_bytes=unit_bytes))
 
     assert rows_of(manifest) == TEXTS
-    if not name.endswith(("gz", "zst", "tar")):
+    if name not in READ_WHOLE and not name.endswith(("gz", "zst", "tar")):
         assert (manifest.num_units > 5) == (unit_bytes < 10_000 or name == "a.parquet")
 
 
@@ -238,11 +243,11 @@ def test_packed_tar_with_damaged_content_is_named(tmp_path):
         rows_of(make_manifest(DataConfig(path=str(tmp_path))))
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", ALL_WRITERS)
 def test_changed_file_is_named_before_it_is_used(tmp_path, name):
-    WRITERS[name](tmp_path / name, TEXTS)
+    ALL_WRITERS[name](tmp_path / name, TEXTS)
     manifest = make_manifest(DataConfig(path=str(tmp_path)))
-    WRITERS[name](tmp_path / name, [*TEXTS[:-1], TEXTS[-1].replace("row-299", "row-298")])
+    ALL_WRITERS[name](tmp_path / name, [*TEXTS[:-1], TEXTS[-1].replace("row-299", "row-298")])
 
     with pytest.raises(DataChangedError, match=f"'{name}' has changed since this run began"):
         rows_of(manifest)
@@ -392,3 +397,85 @@ def test_a_field_that_a_sample_has_twice_is_refused(tmp_path, second):
         ConfigurationError, match=rf"sample '1' has the field 'txt' twice, the second time in '{second}'"
     ):
         of_tar(tmp_path, [("1.txt", b"first"), (second, b"second")])
+
+
+def of_file(path, content, **more):
+    path.write_bytes(content)
+    return UnitReader(make_manifest(DataConfig(path=str(path), **more))).read(0)
+
+
+def test_a_table_is_read_by_column(tmp_path):
+    table = b'\xef\xbb\xbflabel;text\r\n1;"hello; ""world"""\r\n0;"two\r\nlines"\n2;\n3;4;5\n6\n1;\xff\n'
+    rows = of_file(tmp_path / "a.csv", table)
+    assert rows.column.to_pylist() == [b'hello; "world"', b"two\r\nlines", b"", b"\xff", None, None]
+    assert {cause: found.tolist() for cause, found in rows.refused.items()} == {"malformed": [False] * 4 + [True] * 2}
+    both = of_file(tmp_path / "a.csv", b"a,b,c\n1,2,3\n", template="{{ a }}{{ c }}")
+    assert both.column.to_pylist() == [b'{"a": "1", "c": "3"}']
+    ids = of_file(tmp_path / "a.csv", b'ids\n"[1, 2]"\nx\n', tokens_column="ids")
+    assert ids.column.to_pylist() == [[1, 2], None]
+
+
+def test_a_table_without_the_column_names_those_that_it_has(tmp_path):
+    (tmp_path / "a.tsv").write_text("id\treview\n1\tfine\n")
+    with pytest.raises(
+        ConfigurationError, match=r"textColumn: 'text' is not among the columns .* there are id, review"
+    ):
+        make_manifest(DataConfig(path=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'[{"text": "one"},\n {"text": "two"}]',
+        b'[{"text": "one"}, {"text": "two"}]\n',
+        b'\xef\xbb\xbf [\n{"text": "one"}\n,{"text": "two"}\n]',
+        b'{"text": "one"},\n{"text": "two"},\n',
+        b'{\n "text": "one"\n}\n{\n "text": "two"\n}',
+        b'{"text":\n"one"}{"text": "two"}',
+    ],
+)
+def test_json_that_is_no_lines_is_read(tmp_path, content):
+    assert of_file(tmp_path / "a.json", content).column.to_pylist() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"text": "one"} garbage\n{"text": "two"}\n',
+        b'[{"text": "one"}]\n{"text": "two"}\n',
+        b'{"text": "on\n{"text": "two"}\n',
+    ],
+)
+def test_lines_with_a_mistake_in_the_first_one_stay_lines(tmp_path, content):
+    assert of_file(tmp_path / "a.json", content).column.to_pylist() == [None, b"two"]
+
+
+@pytest.mark.parametrize("end", [b"", b",", b'{"text": "tw', b"] and more", b"\xff]"])
+def test_an_array_that_is_cut_off_is_refused(tmp_path, end):
+    with pytest.raises(ConfigurationError, match=r"a\.json' is JSON with a mistake"):
+        of_file(tmp_path / "a.json", b'[{"text": "one"},' + end)
+
+
+@pytest.mark.parametrize(("name", "compress"), [("bzip2", bz2.compress), ("xz", lzma.compress)])
+def test_compressions_that_are_not_read_are_named(tmp_path, name, compress):
+    with pytest.raises(ConfigurationError, match=rf"is compressed with {name}; write it with gzip or zstd"):
+        of_file(tmp_path / "a.jsonl", compress(b'{"text": "one"}\n'))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.html", b"<!DOCTYPE html><p>text", "HTML or XML"),
+        ("a.ipynb", b'{"cells": []}', "a notebook"),
+        ("part-00000", b'{"text": "a row"}\n', "JSON"),
+    ],
+)
+def test_what_has_structure_is_no_lines_of_text(tmp_path, caplog, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "a.txt").write_text("a text")
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["a text"]
+    assert f"1 of 2 files are left out: {name} ({reason})" in caplog.text
+    (tmp_path / "a.txt").unlink()
+    if reason != "JSON":
+        with pytest.raises(NotFoundError, match="none is text or ends with"):
+            make_manifest(DataConfig(path=str(tmp_path)))

@@ -19,7 +19,7 @@ from tpujob_trainer.parsing.references import require_reference
 
 FIELD = "spec.trainer.data"
 
-FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"]
+FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "csv", "text"]
 
 SPECIAL_NAMES = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
 """Names that templates get from the tokenizer; all other names are columns."""
@@ -46,8 +46,8 @@ class SourceConfig:
 
     path: str | None = None
     """A file, a folder (all its levels) or a pattern; local or a URL, as in gs://bucket/text/*.parquet. Parquet, jsonl
-    (also .gz and .zst), text, array records, TFRecords, webdataset tars, or the folder of one version of a TFDS data
-    set."""
+    and CSV (also .gz and .zst), text, array records, TFRecords, webdataset tars, or the folder of one version of a TFDS
+    data set."""
     dataset: str | None = None
     """A data set of the Hugging Face hub, as in HuggingFaceFW/fineweb-edu, or a folder laid out like one."""
     dataset_config: str | None = None

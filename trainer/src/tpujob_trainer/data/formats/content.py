@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
@@ -12,8 +12,17 @@ _ENDS_BYTES = 64 << 10
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 
 
-def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
-    """A digest, 32 hexadecimal digits, of a file's size, its first and its last 64 KiB, by at most two reads.
+class Content(NamedTuple):
+    """What two reads of a file give."""
+
+    digest: str
+    """32 hexadecimal digits, of its size, its first and its last 64 KiB."""
+    start: bytes
+    """Its first 64 KiB."""
+
+
+def read_ends(root: DataRoot, file: DataFile, *, is_listed: bool) -> Content:
+    """The digest and the start of a file, by at most two reads.
 
     An edit in place between these that keeps the size is detected only by the file's version.
 
@@ -34,22 +43,26 @@ def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
         if length != file.size:
             raise DataChangedError(changed(file.path, f"its size was {file.size} bytes, now {length}"))
         digest = hashlib.blake2b(str(length).encode(), digest_size=16)
+        start = b""
         if length:
-            digest.update(read_range(opened, 0, min(length, _ENDS_BYTES)))
+            start = read_range(opened, 0, min(length, _ENDS_BYTES))
+            digest.update(start)
             if length > _ENDS_BYTES:
                 digest.update(read_range(opened, max(_ENDS_BYTES, length - _ENDS_BYTES), length))
-    return digest.hexdigest()
+    return Content(digest.hexdigest(), start)
 
 
-def require_content(root: DataRoot, file: DataFile, digest: str) -> None:
-    """Checks that a file has this digest.
+def require_content(root: DataRoot, file: DataFile, digest: str) -> bytes:
+    """The first 64 KiB of a file, after a check that it has this digest.
 
     Raises:
         DataChangedError: it has another one.
         NotFoundError: it is not there, or may not be read.
     """
-    if content_digest(root, file, is_listed=False) != digest:
+    found = read_ends(root, file, is_listed=False)
+    if found.digest != digest:
         raise DataChangedError(changed(file.path, "its content is another one"))
+    return found.start
 
 
 def read_range(opened: Any, start: int, end: int) -> bytes:

@@ -9,19 +9,41 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
+import zlib
 from typing import Any
 
 import pyarrow as pa
 
 from tpujob_trainer.data.column import MEBIBYTE, Column
-from tpujob_trainer.data.sources.changes import PATH
+from tpujob_trainer.data.sources.changes import PATH, DataChangedError
 from tpujob_trainer.errors import ConfigurationError
 
 FREE_BYTES = 256 * MEBIBYTE
 """The size that any file may reach within `maxUnpackedBytes`."""
 MOST_TIMES = 200
 """How many times its compressed size a larger file may reach."""
+EXPANSION = 4
+"""Bytes of text per compressed byte, a typical value for web text."""
 _CHUNK = MEBIBYTE
+
+
+_MAGIC = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_OTHERS = {rb"BZh[1-9]1AY&SY": "bzip2", rb"\xfd7zXZ\x00": "xz", rb"PK\x03\x04": "zip", rb"\x04\x22\x4d\x18": "lz4"}
+
+
+def codec_of(start: bytes, name: str) -> str | None:
+    """The compression of a file by its first bytes, whatever its name is: gzip, zstd, or None.
+
+    Raises:
+        ConfigurationError: it is another one.
+    """
+    for pattern, codec in _OTHERS.items():
+        if re.match(pattern, start):
+            raise ConfigurationError(
+                f"{PATH}: {name!r} is compressed with {codec}; write it with gzip or zstd, or uncompressed"
+            )
+    return next((codec for magic, codec in _MAGIC.items() if start.startswith(magic)), None)
 
 
 class UnpackedTooLargeError(ConfigurationError):
@@ -101,6 +123,16 @@ class LimitedStream(io.RawIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def unpack(packed: bytes, codec: str, name: str, column: Column) -> bytes:
-    """The whole decompressed content of a file; raises the errors of `LimitedStream`."""
-    return LimitedStream(packed, codec, name, column).read()
+def unpacked(packed: bytes, codec: str | None, name: str, column: Column) -> bytes:
+    """The whole decompressed content of a file.
+
+    Raises:
+        UnpackedTooLargeError: it is larger than allowed, compressed or not.
+        DataChangedError: it cannot be decompressed.
+    """
+    if codec is None and len(packed) > column.max_unpacked_bytes:
+        raise too_large(name, len(packed), column.max_unpacked_bytes, column)
+    try:
+        return LimitedStream(packed, codec, name, column).read()
+    except (zlib.error, OSError, pa.ArrowException, EOFError) as error:
+        raise DataChangedError(f"{name!r} cannot be decompressed: {error}") from error

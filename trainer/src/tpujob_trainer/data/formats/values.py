@@ -53,6 +53,11 @@ def value_of_json(text: bytes, column: Column) -> Any:
         return text if column.kind == "text" else BROKEN
     except (ValueError, RecursionError):
         return BROKEN
+    return value_of_object(record, column)
+
+
+def value_of_object(record: Any, column: Column) -> Any:
+    """The value of the column in a JSON object; BROKEN for anything else."""
     if not isinstance(record, Mapping):
         return BROKEN
     return {name: record.get(name) for name in column.names} if column.kind == "row" else record.get(column.name)

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from tpujob_contract.values.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
-from tpujob_trainer.data.formats.content import content_digest, read_whole, require_content
+from tpujob_trainer.data.formats.content import read_ends, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.tar_members import TarError, UnsupportedTarError, read_members
-from tpujob_trainer.data.formats.unpacking import LimitedStream
+from tpujob_trainer.data.formats.unpacking import LimitedStream, codec_of
 from tpujob_trainer.data.formats.values import Unusable, rows_of_values, value_of_json
 from tpujob_trainer.data.sources.changes import PATH, DataChangedError
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
@@ -30,7 +30,6 @@ from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _DECODED = ("txt", "text", "json", "jsonl")
 _SHOWN_MEMBERS = 3
 UNTAKEN = Unusable("text in a member that is not the column")
@@ -56,7 +55,7 @@ class WebDataset:
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
         """One part of one element, the file."""
-        digest = content_digest(root, file, is_listed=True)
+        digest, _ = read_ends(root, file, is_listed=True)
         return FileScan(digest, np.array([min(file.size, 1)], dtype=np.int64), np.array([file.size], dtype=np.int64))
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedTar:
@@ -96,7 +95,8 @@ class OpenedTar:
         name = self._root.locate(self._file.path)
         try:
             members = read_members(
-                LimitedStream(data, _codec(data), name, self._column), lambda member: is_wanted(_split(member)[1])
+                LimitedStream(data, codec_of(data, name), name, self._column),
+                lambda member: is_wanted(_split(member)[1]),
             )
             named = list(members)
             if hidden := [member for member, _ in named if _is_hidden(member)]:
@@ -119,11 +119,6 @@ class OpenedTar:
 
 _WARNED: set[tuple[str, str]] = set()
 """What this process has warned of, by the folder of the tars."""
-
-
-def _codec(data: bytes) -> str | None:
-    """The compression of a tar, by its first bytes, because names are not reliable; None: there is none."""
-    return next((codec for magic, codec in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def _samples(members: Iterable[tuple[str, bytes | None]]) -> Iterator[Sample]:

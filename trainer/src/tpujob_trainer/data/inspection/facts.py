@@ -156,9 +156,10 @@ def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterat
             f"row groups of up to {part_bytes.max() / 1e6:.0f} MB are read again for each of their parts; "
             "write row groups of 8 MB or so"
         )
-    whole = [format_named(source.format).elements == "files" for source in manifest.sources]
-    of_source = zip(manifest.paths, manifest.file_source.tolist(), strict=True)
-    closed = [path for path, source in of_source if whole[source] or path.endswith((".gz", ".zst"))]
+    has_rows = np.array([format_named(source.format).elements == "rows" for source in manifest.sources])
+    is_whole = (manifest.unit_count == 1) & (manifest.sizes[manifest.unit_file] > 1)
+    is_whole &= ~has_rows[manifest.file_source[manifest.unit_file]]
+    closed = [manifest.paths[file] for file in manifest.unit_file[is_whole].tolist()]
     if closed:
         yield (
             f"{len(closed)} files, {closed[0]!r} for one, cannot be read from their "

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tpujob_contract.values.text_files import SAMPLE_BYTES, kind_by_name, why_not_text
+from tpujob_trainer.data.formats.known import format_of_text
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
 
 logger = logging.getLogger(__name__)
 
 SHOWN_FILES = 3
 _THREADS = 16
+_MARKUP = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|\?xml|svg|!--)", re.IGNORECASE)
 _DESCRIPTIONS = ("README", "LICENSE", "dataset_info", "SHA256SUMS")
 
 
-def texts_among(root: DataRoot, files: Sequence[DataFile]) -> tuple[list[DataFile], list[tuple[str, str]]]:
-    """The files whose content is text; for each other file, its path and what it is instead.
+def known_by_content(
+    root: DataRoot, files: Sequence[DataFile]
+) -> tuple[dict[str, list[DataFile]], list[tuple[str, str]]]:
+    """By format, jsonl or text, the files whose content it is; for each other file, its path and what it is instead.
 
     Args:
         root: of the files.
@@ -27,16 +32,25 @@ def texts_among(root: DataRoot, files: Sequence[DataFile]) -> tuple[list[DataFil
         NotFoundError: a file is gone, or may not be read.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
-        reasons = list(pool.map(lambda file: _reason(root, file), files))
-    taken = [file for file, why in zip(files, reasons, strict=True) if why is None]
-    return taken, [(file.path, why) for file, why in zip(files, reasons, strict=True) if why is not None]
+        found = list(pool.map(lambda file: _content(root, file), files))
+    taken: dict[str, list[DataFile]] = {"jsonl": [], "text": []}
+    for file, what in zip(files, found, strict=True):
+        if what in taken:
+            taken[what].append(file)
+    return taken, [(file.path, what) for file, what in zip(files, found, strict=True) if what not in taken]
 
 
-def _reason(root: DataRoot, file: DataFile) -> str | None:
+def _content(root: DataRoot, file: DataFile) -> str:
+    """The format of a file, or what it is instead."""
     if (kind := kind_by_name(file.path)) is not None:
         return kind
     with explained(root.locate(file.path)), root.open(file.path, file.size) as opened:
-        return why_not_text(file.path, opened.read(min(file.size, SAMPLE_BYTES)))
+        start = opened.read(min(file.size, SAMPLE_BYTES))
+    if (reason := why_not_text(file.path, start)) is not None:
+        return reason
+    if file.path.lower().endswith(".ipynb"):
+        return "a notebook"
+    return "HTML or XML" if _MARKUP.match(start) else format_of_text(start)
 
 
 def describes(path: str) -> bool:

@@ -10,7 +10,7 @@ from tpujob_contract import storage_address
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.formats import FORMATS, Format, format_named, is_of
 from tpujob_trainer.data.manifest import left_out
-from tpujob_trainer.data.manifest.left_out import texts_among
+from tpujob_trainer.data.manifest.left_out import known_by_content
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, find_root, list_files
 from tpujob_trainer.data.sources.hugging_face import dataset_files
 from tpujob_trainer.data.sources.tfds import find_tfds_version
@@ -83,9 +83,10 @@ def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], 
         if fitting:
             return _listing(root, known, files, fitting, what)
     if not config.format:
-        found, _ = texts_among(root, files)
-        if found:
-            return _listing(root, format_named("text"), files, found, what)
+        by_content, _ = known_by_content(root, files)
+        for name, found in by_content.items():
+            if found:
+                return _listing(root, format_named(name), files, found, what)
     suffixes = ", ".join(known.suffixes[0] for known in wanted)
     count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
     none = "none ends with" if config.format else "none is text or ends with"
@@ -102,9 +103,10 @@ def _listing(root: DataRoot, known: Format, files: list[DataFile], fitting: list
     if known.name == "text":
         # A file of another format is data of its own, even if its content is text.
         of_others = {file.path for file in others if any(is_of(each, file.path) for each in FORMATS)}
-        taken, left = texts_among(root, [file for file in others if file.path not in of_others])
-        left = [*left, *((path, "not text") for path in sorted(of_others))]
-        fitting = sorted([*fitting, *taken], key=lambda file: file.path)
+        taken, left = known_by_content(root, [file for file in others if file.path not in of_others])
+        structured = [(file.path, "JSON") for file in taken["jsonl"]]
+        left = [*left, *structured, *((path, "not text") for path in sorted(of_others))]
+        fitting = sorted([*fitting, *taken["text"]], key=lambda file: file.path)
     else:
         left = [(file.path, f"not {known.name}") for file in others if not left_out.describes(file.path)]
     left_out.tell(what, len(files), left)
