@@ -20,7 +20,7 @@ import xxhash
 from tpujob_trainer.data.manifest.plan import LanePlan
 from tpujob_trainer.data.stream.packing import TokenSpan
 from tpujob_trainer.data.stream.prefetch import Pending
-from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows
+from tpujob_trainer.data.stream.rows import SkipCounts, SkippedRows, UnitRows, remedy_of_all
 from tpujob_trainer.data.text.documents import Documents
 from tpujob_trainer.errors import ConfigurationError
 
@@ -89,6 +89,7 @@ class Lane:
         sequence_length: int,
         start_read: StartRead,
         skipped: SkippedRows,
+        field: str = "spec.trainer.data",
         source: int = 0,
         position: LanePosition = LanePosition(),
     ) -> None:
@@ -100,6 +101,7 @@ class Lane:
         self._length = sequence_length
         self._start_read = start_read
         self._skipped = skipped
+        self._field = field
         self._batch_tokens = plan.rows_per_lane * sequence_length
         self._buffer = _Buffer()
         self._at = 0
@@ -110,6 +112,7 @@ class Lane:
         self._unit_read = self._cursor
         self._empty_units: set[int] = set()
         self._rows_in_vain = 0
+        self._unusable = SkipCounts(skipped.name_row)
 
     def ready(self, ends: np.ndarray) -> int:
         """How many batches can be taken now: at least one, for which this waits; it does not wait for more.
@@ -252,8 +255,12 @@ class Lane:
         if len(rows.numbers):
             self._empty_units.clear()
             self._rows_in_vain = 0
+            self._unusable = SkipCounts(self._skipped.name_row)
             return
-        self._empty_units.add(unit)
+        if unit not in self._empty_units:  # counts are of rows of the data, however often they were read
+            self._empty_units.add(unit)
+            for cause, places in rows.skipped.items():
+                self._unusable.count(unit, places, cause)
         self._rows_in_vain += sum(map(len, rows.skipped.values()))
         whole_source = len(self._empty_units) == len(self._plan.source_units[self._source])
         if whole_source or self._rows_in_vain >= _MOST_SKIPPED_ROWS:
@@ -263,8 +270,8 @@ class Lane:
                     f"{self._skipped.name_row(unit, 0)}; empty files and blank lines have none"
                 )
             raise ConfigurationError(
-                f"spec.trainer.data.textColumn: no usable text in {len(self._empty_units)} units of rows, one after "
-                f"the other ({self._skipped.summary()}); name the column that holds the text"
+                f"{self._field}: no usable text in {len(self._empty_units)} units of rows, one after the other "
+                f"({self._unusable.summary()}){remedy_of_all(self._unusable.by_cause)}"
             )
 
     def _unit_at(self, cursor: tuple[int, int]) -> int:

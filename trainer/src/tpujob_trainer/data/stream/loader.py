@@ -128,6 +128,7 @@ class BatchLoader(Iterator[LocalBatch]):
                 sequence_length=sequence_length,
                 start_read=functools.partial(self._start_read, source),
                 skipped=self.counts,
+                field=manifest.sources[source].column.field,
                 source=source,
                 position=begun.get((number, source), LanePosition()),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,20 @@ REMEDIES = {
     "id outside of the vocabulary": "name the tokenizer that made the ids",
 }
 """What to do about rows that are left out, by cause; keys are those of `spec.trainer.data`."""
+
+_OF_ALL = {
+    "null": "name the column that holds it",
+    "empty": "name the column that holds it",
+    "malformed": "write what the field asks for; in JSON, one object on each line, or an array of objects",
+    "not UTF-8": "write the files as UTF-8",
+}
+"""What to do about data in which no row can be used, by the cause of most rows."""
+
+
+def remedy_of_all(by_cause: Mapping[str, int]) -> str:
+    """The end of a sentence about rows none of which can be used; causes with a remedy of their own have none."""
+    remedy = _OF_ALL.get(max(by_cause, key=by_cause.__getitem__))
+    return f"; {remedy}" if remedy else ""
 
 
 def with_remedy(cause: str) -> str:
@@ -96,7 +110,32 @@ def usable_rows(raw: RawRows, order: np.ndarray, first: int, kind: Kind = KINDS[
     )
 
 
-class SkippedRows:
+class SkipCounts:
+    """Counts of skipped rows by cause, with the names of the first ones."""
+
+    def __init__(self, name_row: Callable[[int, int], str]) -> None:
+        """Starts at zero; `name_row` gives the name of a row in messages, from its unit and its place there."""
+        self.by_cause: collections.Counter[str] = collections.Counter()
+        self.name_row = name_row
+        self._named: dict[str, list[str]] = {}
+
+    def count(self, unit: int, places: np.ndarray, cause: str) -> None:
+        """Counts rows of a unit."""
+        self.by_cause[cause] += len(places)
+        named = self._named.setdefault(cause, [])
+        named += [self.name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
+
+    def summary(self) -> str:
+        """The number of skipped rows of each cause, and the names of the first ones."""
+        told = [
+            f"{count} {with_remedy(cause)}: {', '.join(self._named[cause])}"
+            f"{', …' if count > len(self._named[cause]) else ''}"
+            for cause, count in sorted(self.by_cause.items())
+        ]
+        return "; ".join(told) or "no rows"
+
+
+class SkippedRows(SkipCounts):
     """Counts of used and skipped rows, in all lanes of a process; fails when too many cannot be used."""
 
     def __init__(self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0) -> None:
@@ -106,11 +145,9 @@ class SkippedRows:
             name_row: the name of a row in messages, from its unit and its place there.
             max_fraction: the largest fraction of all rows that may be skipped.
         """
+        super().__init__(name_row)
         self.used = 0
-        self.by_cause: collections.Counter[str] = collections.Counter()
-        self.name_row = name_row
         self._max_fraction = max_fraction
-        self._named: dict[str, list[str]] = {}
         self._reported = False
 
     @property
@@ -127,7 +164,7 @@ class SkippedRows:
         self.used += len(rows.numbers)
         METER.rows["used"] += len(rows.numbers)
         for cause, places in rows.skipped.items():
-            self._count(unit, places, cause)
+            self.count(unit, places, cause)
         self._judge()
 
     def add_refused(self, unit: int, places: np.ndarray, cause: str) -> None:
@@ -138,23 +175,13 @@ class SkippedRows:
         """
         self.used -= len(places)
         METER.rows["used"] -= len(places)
-        self._count(unit, places, cause)
+        self.count(unit, places, cause)
         self._judge()
 
-    def summary(self) -> str:
-        """The number of skipped rows of each cause, and the names of the first ones."""
-        told = [
-            f"{count} {with_remedy(cause)}: {', '.join(self._named[cause])}"
-            f"{', …' if count > len(self._named[cause]) else ''}"
-            for cause, count in sorted(self.by_cause.items())
-        ]
-        return "; ".join(told) or "no rows"
-
-    def _count(self, unit: int, places: np.ndarray, cause: str) -> None:
-        self.by_cause[cause] += len(places)
+    def count(self, unit: int, places: np.ndarray, cause: str) -> None:
+        """Counts rows of a unit, in the metrics, too."""
+        super().count(unit, places, cause)
         METER.rows[cause] += len(places)
-        named = self._named.setdefault(cause, [])
-        named += [self.name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
 
     def _judge(self) -> None:
         unusable = self.skipped - self.by_cause[LEFT_OUT]
