@@ -68,14 +68,15 @@ def test_refused_conversations_are_counted_by_what_the_template_says():
     chat = ChatTemplate.compiled(
         f"{{% for m in messages %}}{{% if m.role == 'tool' %}}{{{{ raise_exception('{alternating}') }}}}{{% endif %}}"
         "{% if m.role == 'odd' %}{{ raise_exception('Unknown role ' + m.content) }}{% endif %}"
-        "{{ m[m.name] + '' if m.name }}{{ m.content + '' }}{{ strftime_now('%d') if m.role == 'dated' }}{% endfor %}",
+        "{{ m[m.name] + '' if m.name }}{{ m.tone + '' if m.role == 'toned' }}"
+        "{{ m.content + '' }}{{ strftime_now('%d') if m.role == 'dated' }}{% endfor %}",
         {},
         "a tokenizer",
     )
     said = [
         [{"role": "tool", "content": "x"}],
         [{"role": "odd", "content": "of this row alone"}],
-        [{"role": "user"}],
+        [{"role": "toned", "content": "x"}],
         [{"role": "dated", "content": "x"}],
         [{"role": "user", "content": "fine"}],
         [{"role": "user", "content": "x", "name": "of this row alone, too"}],
@@ -86,7 +87,7 @@ def test_refused_conversations_are_counted_by_what_the_template_says():
     assert causes == {
         f"refused by the chat template: {alternating}": [0],
         "refused by the chat template": [1, 5],
-        "refused by the chat template: 'dict object' has no attribute 'content'": [2],
+        "refused by the chat template: 'dict object' has no attribute 'tone'": [2],
         "refused by the chat template: 'strftime_now' is undefined": [3],
     }
     assert "chatTemplateDate" in with_remedy("refused by the chat template: 'strftime_now' is undefined")

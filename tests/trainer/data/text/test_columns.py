@@ -428,14 +428,27 @@ def test_each_row_is_text_or_skipped_for_one_cause(value, made, text, cause, mar
         assert found.sizes.tolist() == [len(text), 1]
 
 
-def test_message_that_is_no_mapping_is_nobody_s_turn():
-    chat = ChatTemplate.compiled("{% for message in messages %}{{ message }}{% endfor %}", {}, "a template")
-
-    assert chat.rendered(["one", "two"], "assistant") == Rendered("onetwo", ())
-
-
 def test_chat_template_of_brackets_without_end_is_refused_in_one_line():
     with pytest.raises(
         ConfigurationError, match=r"^spec\.trainer\.data\.tokenizer: the chat template of 'a': .*too deeply"
     ):
         ChatTemplate.compiled("{{" + "(" * 20_000, {}, "a")
+
+
+@pytest.mark.parametrize("loss_on", ["assistant", "all"])
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ({"from": "human", "value": "hello"}, "message with from and value"),
+        ({"role": "user"}, "message without role or content"),
+        ({"role": "user", "content": None}, "message without role or content"),
+        ({"content": "hello"}, "message without role or content"),
+        ("hello", "message without role or content"),
+    ],
+)
+def test_messages_without_role_or_content_are_counted_and_named(tmp_path, tokenizer_folder, message, cause, loss_on):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"talk": [message, *TALKS[0]]}) + "\n" for _ in range(100)))
+    config = DataConfig(path=str(tmp_path), messages_column="talk", epochs=1, loss_on=loss_on)
+
+    with pytest.raises(ConfigurationError, match=rf"^spec.trainer.data.messagesColumn: .*\(100 {cause}"):
+        one_pass(config, load(tokenizer_folder))

@@ -30,6 +30,7 @@ REMEDIES = {
     "refused by the template": "a column it writes is null or missing; `default` or `if … is defined` allow for that",
     "assistant turns that the chat template rewrites": "mark them with {% generation %} in it, or set lossOn: all",
     "nothing in it to learn": "it has no assistant turn; lossOn: all learns all of it",
+    "message with from and value": "give each a role and content, in the files or by a function in custom with lossOn",
     UNTAKEN.cause: "a name up to its first dot is the sample, the rest the field: write that in textColumn, or rename",
     "id outside of the vocabulary": "name the tokenizer that made the ids",
 }

@@ -156,13 +156,17 @@ class ChatTemplate:
 def _messages(conversation: Sequence[Any]) -> list[Any]:
     """The messages without keys that are null: Arrow gives each message the keys of all.
 
-    Null content beside tool calls is kept, because templates recognize such a message by it.
+    Null content beside tool calls is kept, because templates recognize such a message by it. A message without a role,
+    or without content, is refused: templates write what is not there as nothing.
     """
     found = []
     for message in conversation:
         kept = without_nothing(message)
         if isinstance(message, Mapping) and "content" in message and kept.get("tool_calls"):
             kept.setdefault("content", None)
+        if not isinstance(message, Mapping) or "role" not in kept or not kept.keys() & {"content", "tool_calls"}:
+            is_share = isinstance(message, Mapping) and {"from", "value"} <= message.keys()
+            raise ConversationError("no role or no content", cause=SHARE_GPT if is_share else INCOMPLETE)
         found.append(kept)
     return found
 
@@ -171,6 +175,9 @@ def _is_answer(message: Any) -> bool:
     return isinstance(message, Mapping) and message.get("role") == "assistant"
 
 
+INCOMPLETE = "message without role or content"
+SHARE_GPT = "message with from and value"
+"""As in data sets of ShareGPT."""
 UNTOLD = "assistant turns that the chat template rewrites"
 """The text up to a turn is not a prefix of the whole text."""
 UNASKED = "conversation without a message before its answer"
