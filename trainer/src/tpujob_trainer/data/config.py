@@ -53,7 +53,8 @@ class SourceConfig:
     dataset_config: str | None = None
     """Which of the dataset's configurations (the hub calls them subsets). Default: its default one."""
     split: str | None = None
-    """Which split of a dataset or of a TFDS folder. Default: train."""
+    """Which split of a dataset or of a TFDS folder (default: train), or of a folder whose names say train, test or
+    validation (default: all files)."""
     revision: str | None = None
     """Branch, tag or commit of the dataset. The commit it means when the run begins is kept for the whole run."""
     format: FormatName | None = None

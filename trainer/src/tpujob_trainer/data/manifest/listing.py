@@ -12,6 +12,7 @@ from tpujob_trainer.data.formats import FORMATS, Format, format_named, is_of
 from tpujob_trainer.data.manifest import left_out
 from tpujob_trainer.data.manifest.left_out import known_by_content
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, find_root, list_files
+from tpujob_trainer.data.sources.folder_kinds import split_of
 from tpujob_trainer.data.sources.hugging_face import dataset_files
 from tpujob_trainer.data.sources.tfds import find_tfds_version
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
@@ -51,12 +52,29 @@ def list_source(config: SourceConfig, field: str) -> Listing:
         version = find_tfds_version(root, files)
         if version is not None:
             return Listing(root, format_named(version.format), version.files_of(config.split, field))
-        if config.split is not None:
-            raise ConfigurationError(
-                f"{field}.split: {config.split!r}, but {config.path!r} is not the folder of a TFDS version, and has no "
-                "splits; write the split into the path, or leave the key out"
-            )
+        files = _of_split(config, files, field)
     return _of_one_format(config, root, files, what, where)
+
+
+def _of_split(config: SourceConfig, files: list[DataFile], field: str) -> list[DataFile]:
+    """The files of the split that is asked for; all, with a warning if there are several splits, if none is."""
+    there = sorted({split for file in files if (split := split_of(file.path)) is not None})
+    if config.split is None:
+        if "train" in there and len(there) > 1:
+            logger.warning("%s: %s are read together; split chooses one of them", config.path, ", ".join(there))
+        return files
+    if not there:
+        raise ConfigurationError(
+            f"{field}.split: {config.split!r}, but {config.path!r} is not the folder of a TFDS version, and has no "
+            "splits; write the split into the path, or leave the key out"
+        )
+    wanted = split_of(f"{config.split}/")
+    found = [file for file in files if split_of(file.path) == wanted is not None]
+    if not found:
+        raise ConfigurationError(
+            f"{field}.split: {config.split!r} is not a split of {config.path!r}; there are {', '.join(there)}"
+        )
+    return found
 
 
 def is_pinned(root: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from tpujob_contract import storage_address
 from tpujob_trainer.data.sources import brace_ranges
 from tpujob_trainer.data.sources.changes import PATH
+from tpujob_trainer.data.sources.folder_kinds import require_loose_files
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
 from tpujob_trainer.data.sources.local_folders import located, require_followed
 from tpujob_trainer.data.sources.local_versions import FileStatus
@@ -143,6 +144,7 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
         read, named = (filesystem.glob, pattern) if is_pattern else (filesystem.find, location)
         listing = request(path, lambda: read(named, detail=True))
     files = _described(root, listing.values(), field)
+    require_loose_files((file.path for file in files), path, field)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     for name in (root.folder, *(file.path for file in files)):
