@@ -69,7 +69,8 @@ def test_refusal_in_the_background_is_that_of_the_line_itself(desk: Desk) -> Non
 def test_a_later_process_with_the_number_of_an_ended_run_is_not_taken_for_it(tmp_path: Path) -> None:
     folder = tmp_path / "default" / "job" / "logs" / "20260101T000000"
     folder.mkdir(parents=True)
-    runs.keep(folder, [1])
+    runs.keep(folder, [1], "s")
+    assert (folder / runs.FILE).stat().st_mode & 0o777 == 0o600
     run = runs.newest(tmp_path / "default" / "job")
     assert run.is_running
     (folder / runs.FILE).write_text(json.dumps({"pid": os.getpid(), "started": "1", "report_ports": [1]}))

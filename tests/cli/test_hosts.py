@@ -72,6 +72,7 @@ class Machines:
             **os.environ,
             "GCE_METADATA_HOST": self._servers[number].host,
             **COMPILED_ONCE,
+            names.SECRET: "of all machines",
         }
         return {
             "args": [sys.executable, "-m", "tpujob", "run", "job.yaml", *options],

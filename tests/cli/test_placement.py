@@ -14,7 +14,7 @@ from tpujob.errors import CommandError
 from tpujob.jobs.job_file import local_job, read_document, read_job
 from tpujob.local.placement import HERE, HostOptions, Placement, place
 from tpujob.local.plan import plan_processes
-from tpujob.local.run import run_job
+from tpujob.local.run import run_job, without_secret
 from tpujob.local.tpu_machine import Metadata, TpuMachine, TpuVm, look, read_vm
 from tpujob_contract import environment as names
 from tpujob_resource.jobset.build import build_jobset
@@ -165,6 +165,31 @@ def test_launcher_tells_no_operator_of_restarts_in_place(tmp_path: Path) -> None
         report_ports=[5],
     )
     assert process.environ[names.IN_PLACE_PORT] == "0"
+
+
+def test_machines_without_a_secret_are_warned() -> None:
+    wanted = job("v5e-16", checkpointDir="gs://bucket/run")
+    workers = load_job(container_manifest(workers=2, accelerator="cpu:1x1"))
+    (warning,) = without_secret(wanted, "")
+    assert warning.startswith(f"{names.SECRET}: is not set, so whoever reaches port 8475 of the first host")
+    assert without_secret(wanted, "ours") == without_secret(workers, "") == []
+
+
+def test_secret_is_that_of_this_run_and_needs_no_cluster(tmp_path: Path) -> None:
+    """Also of a job that was copied from a cluster, whose JobSet refers to its Secret there."""
+    manifest = container_manifest(accelerator="cpu:2x1")
+    manifest["metadata"]["uid"] = "0c7d8e0f-0000-4000-8000-000000000001"
+    processes = plan_processes(
+        build_jobset(load_job(manifest), JobSettings()),
+        inherited={names.SECRET: "of another run"},
+        directory=tmp_path,
+        checkpoint_dir="unused",
+        coordinator_port=1,
+        launcher_port=2,
+        report_ports=[5, 6],
+        secret="of this run",
+    )
+    assert [process.environ[names.SECRET] for process in processes] == ["of this run"] * 2
 
 
 ATTRIBUTES = {

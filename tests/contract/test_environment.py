@@ -40,6 +40,7 @@ def test_process_of_a_job():
         pod="",
         pods_before=None,
         silence_seconds=None,
+        secret="",
         slice_index=1,
         host_index=3,
         hosts_per_slice=4,

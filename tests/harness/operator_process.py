@@ -48,6 +48,7 @@ RULES: list[dict[str, list[str]]] = [
         # An apply that finds nothing creates.
         "verbs": ["get", "create", "patch"],
     },
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
     {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},

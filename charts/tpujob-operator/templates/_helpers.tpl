@@ -51,7 +51,7 @@ Takes (dict "image" <repository, tag, digest> "root" $). preflight.yaml refuses 
 {{- /*
 What the operator calls, and nothing else; a test compares this with the audit log of a real API server.
 - It never writes a TpuTrainingJob but its status; JobSet makes the Jobs, Jobs make the pods.
-- It never reads Secrets: jobs name them, the kubelet resolves them.
+- It never reads Secrets: jobs name them, the kubelet resolves them. Each job of several hosts gets one, made once.
 */ -}}
 {{- define "tpujob.rules" -}}
 - apiGroups: [tpujob.dev]
@@ -88,6 +88,10 @@ What the operator calls, and nothing else; a test compares this with the audit l
 - apiGroups: [visibility.kueue.x-k8s.io]
   resources: [localqueues/pendingworkloads]
   verbs: [get]
+# By which the hosts of a job know each other.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 {{- if .Values.networkPolicy.jobs }}
 # An apply that finds nothing creates.
 - apiGroups: [networking.k8s.io]

@@ -7,7 +7,7 @@ becomes many single-process jobs wastes days.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Union
 
 from tpujob_contract import process_ids
@@ -56,6 +56,8 @@ POD = "TPUJOB_POD"
 POD_FAILURES = "TPUJOB_POD_FAILURES"
 POD_DISRUPTIONS = "TPUJOB_POD_DISRUPTIONS"
 """How many earlier pods of this process were replaced, as the Job controller counts them in two annotations."""
+SECRET = "TPUJOB_SECRET"  # noqa: S105 - its name
+"""What the launchers of a job show each other (`connections.shared_secret`); unset: nothing. Commands do not get it."""
 SILENCE_SECONDS = "TPUJOB_SILENCE_SECONDS"
 """How long a program may print nothing (`spec.silenceSeconds`); unset: without limit."""
 WORKER = "TPUJOB_WORKER"
@@ -123,6 +125,7 @@ OPTIONAL = (
     POD_FAILURES,
     REPORT_PORT,
     REQUIREMENTS,
+    SECRET,
     SILENCE_SECONDS,
     TERMINATION_LOG,
     WHEELS,
@@ -171,6 +174,8 @@ class _Process:
     """How many pods this process had before; None: lost pods are not replaced."""
     silence_seconds: Optional[int]
     """How long a program may print nothing; None: without limit."""
+    secret: str = field(repr=False)
+    """What its launcher shows those of the other processes; empty: nothing."""
 
     @property
     def owner(self) -> str:
@@ -241,6 +246,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "pods_before": _pods_before(environ),
         "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,
         "silence_seconds": _integer(environ, SILENCE_SECONDS, 1) if environ.get(SILENCE_SECONDS) else None,
+        "secret": environ.get(SECRET, ""),
     }
     if not present:
         return _local(optional)

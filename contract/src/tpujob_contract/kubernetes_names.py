@@ -75,6 +75,15 @@ CODE_CONTAINER = "code"
 """Name of the init container that unpacks the job's code."""
 
 
+SECRET_KEY = "secret"  # noqa: S105 - its name
+"""In the data of a job's Secret."""
+
+
+def secret_name(uid: str) -> str:
+    """Name of the Secret of the job with this uid; an earlier job of the same name had another one."""
+    return f"tpujob-{uid}"
+
+
 def worker_job_name(jobset_name: str) -> str:
     """Name of the Job that JobSet creates for independent workers (kubernetes-sigs/jobset:pkg/util/placement)."""
     return f"{jobset_name}-{REPLICATED_JOB}-0"

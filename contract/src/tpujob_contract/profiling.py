@@ -9,6 +9,8 @@ import runpy
 from typing import Any, Dict, List, Literal, Optional, TypedDict
 
 PATH = "/profile"
+SCHEME = "Bearer "
+"""Before the job's secret in the header Authorization of a request."""
 FOLDER = "profiles"
 """Folder of the checkpoint directory; a log directory for XProf and TensorBoard."""
 MOST_STEPS = 100

@@ -1,5 +1,6 @@
 """Restarts, stalls, new incarnations and ends with the real API server and JobSet; the kubelet is played."""
 
+import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -244,6 +245,28 @@ def test_job_has_its_network_policy_before_it_runs(jobs: Jobs) -> None:
     jobs.run("llama")
     jobs.wait_phase("llama", "Running")
     assert jobs.api.get(path)["metadata"]["resourceVersion"] == made
+
+
+def test_job_of_several_hosts_has_a_secret_that_lives_as_long_as_the_job(jobs: Jobs) -> None:
+    secrets = f"/api/v1/namespaces/{jobs.namespace}/secrets"
+    jobs.create("alone", accelerator="cpu:1x1")
+    jobs.create("llama", restarts={"crashes": 0})
+    uid = jobs.get("llama")["metadata"]["uid"]
+    pods.set_failed(jobs.api, jobs.wait_pods("llama")[0], exit_code=78, message="no such preset")
+    made = jobs.api.get(f"{secrets}/tpujob-{uid}")
+    assert [(owner["kind"], owner["uid"]) for owner in made["metadata"]["ownerReferences"]] == [("TpuTrainingJob", uid)]
+    assert (made["immutable"], made["type"], list(made["data"])) == (True, "Opaque", ["secret"])
+    jobs.wait_phase("llama", "Failed")
+    jobs.patch("llama", retry=1)
+    jobs.wait("llama", "incarnation 2 to start", lambda s: s.get("incarnation") == 2 and s.get("jobSetUid"))
+    assert jobs.api.get(f"{secrets}/tpujob-{uid}") == made, "its pods of both incarnations have one"
+    drawn = base64.b64decode(made["data"]["secret"]).decode()
+    assert len(drawn) == 43
+    shown = str([jobs.get("llama"), jobs.wait_pods("llama"), jobs.events("llama"), jobs.jobset("llama")])
+    assert f"tpujob-{uid}" in shown
+    assert drawn not in shown
+    jobs.wait_pods("alone", 1)
+    assert [each["metadata"]["name"] for each in jobs.api.items(secrets)] == [f"tpujob-{uid}"]
 
 
 def test_raised_retry_starts_a_failed_job_anew(jobs: Jobs) -> None:

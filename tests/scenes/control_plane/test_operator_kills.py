@@ -102,6 +102,6 @@ def test_killed_between_any_two_calls(installed: ControlPlane, jobs: Jobs, opera
     assert len(names) >= 6
     created = [call.rpartition("/")[2].partition("?")[0] for call in killer.calls if call.startswith("POST ")]
     # The last Event may come after the call that ends the count.
-    assert [kind for kind in created if kind != "events"] == ["networkpolicies", "jobsets"]
+    assert [kind for kind in created if kind != "events"] == ["networkpolicies", "secrets", "jobsets"]
     # Status: the JobSet recorded, and the job starting; the JobSet: resumed.
     assert sum(call.startswith("PATCH ") for call in killer.calls) == 2

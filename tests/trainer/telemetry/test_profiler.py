@@ -146,6 +146,20 @@ def test_other_machines_may_not_ask(profiler: Profiler) -> None:
     assert profiler.state()["state"] == "idle"
 
 
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [("", "with the secret of the job"), ("wrong", "with the secret of the job"), ("secret", "steps: 0")],
+)
+def test_only_those_with_the_secret_of_the_job_may_ask(profiler: Profiler, shown: str, words: str) -> None:
+    running = server.serve(dict, bytes, host="127.0.0.1", port=0, profiler=profiler, secret="secret")
+    assert running is not None
+    try:
+        (answer,) = taking.messages(running.port, shown, steps=0, run="a", is_fetched=False)
+    finally:
+        running.close()
+    assert words in answer["error"]
+
+
 def test_answers_say_what_is_wrong(profiler: Profiler) -> None:
     running = server.serve(dict, bytes, host="127.0.0.1", port=0, profiler=profiler)
     without = server.serve(dict, bytes, host="127.0.0.1", port=0)
@@ -153,7 +167,7 @@ def test_answers_say_what_is_wrong(profiler: Profiler) -> None:
     assert without is not None
 
     def asked(port: int, steps: int) -> list[profiling.Message]:
-        return list(taking.messages(port, steps=steps, run="a", is_fetched=False))
+        return list(taking.messages(port, "", steps=steps, run="a", is_fetched=False))
 
     try:
         assert "steps: 0" in asked(running.port, 0)[0]["error"]

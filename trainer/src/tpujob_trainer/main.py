@@ -21,6 +21,7 @@ def main() -> NoReturn:
     message_file = termination_message.find(os.environ)
     try:
         process = read_environment(os.environ)
+        os.environ.pop(environment.SECRET, None)  # nothing that the trainer starts needs it
     except ContractError as error:
         refused = error
         grace = environment.DEFAULT_GRACE_SECONDS

@@ -18,12 +18,14 @@ from tpujob_contract.profiling import Message
 from tpujob_launcher.reports import profiling as taking
 
 
-def take_here(ports: Sequence[int], *, steps: int, run: str, is_fetched: bool) -> Iterator[tuple[int, Message]]:
-    """Takes profiles of processes on this machine; yields messages with the process's index in `ports`."""
+def take_here(
+    ports: Sequence[int], secret: str, *, steps: int, run: str, is_fetched: bool
+) -> Iterator[tuple[int, Message]]:
+    """Takes profiles of a run on this machine, which asks for its secret; messages have the index in `ports`."""
     found: queue.SimpleQueue[tuple[int, Message] | None] = queue.SimpleQueue()
 
     def take(number: int, port: int) -> None:
-        for message in taking.messages(port, steps=steps, run=run, is_fetched=is_fetched):
+        for message in taking.messages(port, secret, steps=steps, run=run, is_fetched=is_fetched):
             found.put((number, message))
         found.put(None)
 

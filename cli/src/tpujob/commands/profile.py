@@ -47,10 +47,10 @@ def profile(
     with problems_on_stderr():
         files = profiling.Files(to) if to else None
         if local:
-            ports = list(runs.newest(directory / (namespace or "default") / name).report_ports)
-            ports = ports if every_process else ports[:1]
+            newest = runs.newest(directory / (namespace or "default") / name)
+            ports = newest.report_ports if every_process else newest.report_ports[:1]
             places = [f"process {number}" for number in range(len(ports))]
-            found = profiling.take_here(ports, steps=steps, run=run, is_fetched=to is not None)
+            found = profiling.take_here(ports, newest.secret, steps=steps, run=run, is_fetched=to is not None)
         else:
             places, found = _in_pods(name, namespace, context, every_process, steps=steps, run=run, is_fetched=bool(to))
         failed = False

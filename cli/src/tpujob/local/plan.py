@@ -52,6 +52,7 @@ def plan_processes(
     coordinator_port: int,
     launcher_port: int,
     report_ports: Sequence[int],
+    secret: str = "",
     code: Path | None = None,
     placement: Placement = HERE,
     attempt: int = 0,
@@ -66,16 +67,15 @@ def plan_processes(
         coordinator_port: Free port of this machine, for process 0.
         launcher_port: The same, for launcher 0 if all processes run here.
         report_ports: A free port for every process of this machine.
+        secret: What the processes show each other; empty: nothing.
         code: Where the job's code was unpacked.
         placement: Which processes run here, and on which devices.
         attempt: How often the job was started before.
     """
-    outside = _outside(inherited, placement)
+    outside = {**_outside(inherited, placement), names.SECRET: secret}
     coordinator = placement.coordinator or f"127.0.0.1:{coordinator_port}"
     processes = []
-    all_pods = enumerate(expand_pods(jobset, restart_attempt=attempt))
-    pods = [(index, pod) for index, pod in all_pods if placement.host in (None, index)]
-    for (index, pod), report_port in zip(pods, report_ports, strict=True):
+    for (index, pod), report_port in zip(_pods_here(jobset, placement, attempt), report_ports, strict=True):
         termination_log = directory / f"process-{index}.ending"
         processes.append(
             LocalProcess(
@@ -85,7 +85,7 @@ def plan_processes(
                 environ={
                     **outside,
                     **_given(pod),
-                    **_from_here(pod, inherited),
+                    **_from_here(pod, {**inherited, names.SECRET: secret}),
                     **({} if placement.on_chips else _rehearsal(pod)),
                     **({names.COORDINATOR: coordinator} if names.COORDINATOR in pod.environ else {}),
                     **({names.LAUNCHER_PORT: str(launcher_port)} if placement.host is None else {}),
@@ -102,6 +102,12 @@ def plan_processes(
             )
         )
     return processes
+
+
+def _pods_here(jobset: Mapping[str, Any], placement: Placement, attempt: int) -> list[tuple[int, Pod]]:
+    """The pods that run on this machine, each with its position among all."""
+    pods = enumerate(expand_pods(jobset, restart_attempt=attempt))
+    return [(index, pod) for index, pod in pods if placement.host in (None, index)]
 
 
 def _outside(inherited: Mapping[str, str], placement: Placement) -> dict[str, str]:

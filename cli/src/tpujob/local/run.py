@@ -30,6 +30,7 @@ from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
+from tpujob_contract.connections import ports, shared_secret
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
@@ -70,26 +71,26 @@ def run_job(
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
     if code is not None:
         job = with_local_code(job, code, root / "code", commit)
+    secret = os.environ.get(names.SECRET, "") if placement.is_distributed else shared_secret.draw()
     if placement.is_distributed:
-        warnings += _shared_directory(job)
+        warnings += [*_shared_directory(job), *without_secret(job, secret)]
     if placement.on_chips and job.spec.trainer is not None:
         require_libtpu()
     unpacked = unpack_code(job.spec.code, root / "code")
-    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement, attempt)
+    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement, attempt, secret)
     lead = processes[0]
     needed = _look(job, lead, placement, processes_here=len(processes))
     needed.require()
     warnings += needed.warnings
-    runs.keep(lead.log.parent, [process.report_port for process in processes])
+    runs.keep(lead.log.parent, [process.report_port for process in processes], secret)
     exits, report = _supervise(job, processes, placement, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
     messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
     outcome, checkpoint_dir = judge(exits, messages), lead.environ[names.CHECKPOINT_DIR]
-    has_trainer = job.spec.trainer is not None
     closing = Closing(
         outcome,
         report,
         again=again,
-        has_trainer=has_trainer,
+        has_trainer=job.spec.trainer is not None,
         has_units=has_units(job),
         curves=[] if report.get("loss") is None or placement.host else curves.drawn(checkpoint_dir, root),
     )
@@ -174,6 +175,18 @@ def refusal(error: CommandError) -> dict[str, Any]:
     return summary(refused, {"message": cause}, processes=0, cause=cause)
 
 
+def without_secret(job: TpuTrainingJob, secret: str) -> list[str]:
+    """A warning about a job on several machines whose launchers show each other nothing.
+
+    The machines could not agree on a secret that this command draws.
+    """
+    words = (
+        f"{names.SECRET}: is not set, so whoever reaches port {ports.LAUNCHER} of the first host can end this run; set "
+        "it to the same random text on all hosts"
+    )
+    return [] if secret or job.spec.workers is not None else [words]
+
+
 def _shared_directory(job: TpuTrainingJob) -> list[str]:
     """Warnings about the checkpoint directory of a job on several machines.
 
@@ -194,7 +207,13 @@ def _shared_directory(job: TpuTrainingJob) -> list[str]:
 
 
 def _plan(
-    jobset: dict[str, Any], root: Path, max_processes: int, code: Path | None, placement: Placement, attempt: int
+    jobset: dict[str, Any],
+    root: Path,
+    max_processes: int,
+    code: Path | None,
+    placement: Placement,
+    attempt: int,
+    secret: str,
 ) -> list[LocalProcess]:
     replicated = jobset["spec"]["replicatedJobs"][0]
     count = 1 if placement.is_distributed else replicated["replicas"] * replicated["template"]["spec"]["parallelism"]
@@ -212,15 +231,16 @@ def _plan(
             f"--directory: cannot create {short_path(str(run_directory))} ({error.strerror}); name a folder that you "
             "may write to, with room on its disk"
         ) from error
-    ports = _free_ports(count + 2)
+    free = _free_ports(count + 2)
     return plan_processes(
         jobset,
         inherited=os.environ,
         directory=run_directory,
         checkpoint_dir=str(root / "checkpoints"),
-        coordinator_port=ports[0],
-        launcher_port=ports[1],
-        report_ports=ports[2:],
+        coordinator_port=free[0],
+        launcher_port=free[1],
+        report_ports=free[2:],
+        secret=secret,
         code=code,
         placement=placement,
         # Several machines count independently, and could not connect with different numbers.

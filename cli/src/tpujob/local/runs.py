@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class LocalRun:
     """The kernel's start time of that process, which tells it from a later one with the same pid."""
     report_ports: tuple[int, ...]
     """Of each process on this machine."""
+    secret: str = field(repr=False)
+    """Which its processes ask for; empty: they ask for none."""
 
     @property
     def is_running(self) -> bool:
@@ -77,15 +79,18 @@ class LocalRun:
             time.sleep(POLL_SECONDS)
 
 
-def keep(run_directory: Path, report_ports: Sequence[int]) -> None:
-    """Records this process as the one that leads a run.
+def keep(run_directory: Path, report_ports: Sequence[int], secret: str) -> None:
+    """Records this process as the one that leads a run; nobody else can read that record.
 
     Args:
         run_directory: Folder of the run's logs.
         report_ports: Of each process on this machine, in order of process id.
+        secret: Which its processes ask for.
     """
     found = {"pid": os.getpid(), "started": _start_of(os.getpid()), "report_ports": list(report_ports)}
-    (run_directory / FILE).write_text(json.dumps(found))
+    file = run_directory / FILE
+    file.touch(0o600)
+    file.write_text(json.dumps({**found, "secret": secret}))
 
 
 def has_run(root: Path) -> bool:
@@ -143,7 +148,11 @@ COLUMNS = ("NAME", "STATE", "PHASE", "STEP", "LOSS", "LOGS")
 def _read(file: Path) -> LocalRun:
     found: dict[str, Any] = json.loads(file.read_text())
     return LocalRun(
-        file.parent, int(found.get("pid", 0)), str(found.get("started", "")), tuple(found.get("report_ports", ()))
+        file.parent,
+        int(found.get("pid", 0)),
+        str(found.get("started", "")),
+        tuple(found.get("report_ports", ())),
+        str(found.get("secret", "")),
     )
 
 

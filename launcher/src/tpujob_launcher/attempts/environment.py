@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Mapping, Sequence
 
-from tpujob_contract.environment import DistributedProcess, IndependentWorker, Process
+from tpujob_contract.environment import CONFIG, SECRET, DistributedProcess, IndependentWorker, Process
 from tpujob_contract.proxies import without_proxies
 from tpujob_launcher.frameworks import known as frameworks
 
@@ -18,7 +18,8 @@ def child_environment(
     environ: Mapping[str, str], process: Process, command: Sequence[str] = (), metrics_file: str = ""
 ) -> Dict[str, str]:
     """The environment of the command; with process ids if it is one of several, without them if it works alone."""
-    child = dict(environ)
+    # The trainer asks for it before it takes a profile; a command could print it, or pass it on.
+    child = {name: value for name, value in environ.items() if name != SECRET or CONFIG in environ}
     if isinstance(process, DistributedProcess):
         values = (process.coordinator, str(process.num_processes), str(process.process_id))
         child.update(zip(_JAX_VARIABLES, values))  # noqa: B905 - strict= came with 3.10

@@ -217,7 +217,7 @@ class Client(Peers):
             "error": "PeersMissingError",
             "message": f"process 0 (slice 0, host 0) at {host}:{port} did not answer within {limit:g} s "
             f"({self._problem}); see whether its pod is scheduled, whether its log ends before this, and "
-            "whether it has the image of this one",
+            "whether it has the image and the secret of this one",
         }
 
     def _send_line(self, message: Message) -> None:

@@ -77,6 +77,7 @@ def hello(process: DistributedProcess, at: Optional[Standpoint] = None, host: st
     return HELLO, {
         **standpoint,
         **({"host": host} if host else {}),
+        **({"secret": process.secret} if process.secret else {}),
         "version": VERSION,
         "job": process.owner,
         "incarnation": process.incarnation,

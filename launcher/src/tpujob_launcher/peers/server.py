@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any, List, Mapping, Optional, Set
 
-from tpujob_contract.connections import open_files, ports
+from tpujob_contract.connections import open_files, ports, shared_secret
 from tpujob_contract.connections.line_server import Line, LineServer
-from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.environment import SECRET, DistributedProcess
 from tpujob_contract.process_ids import process_name
 from tpujob_launcher.child.ending import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
@@ -53,7 +53,8 @@ class Server(Peers, LineServer):
         )
         self._last_decision: Optional[Message] = None
         """The last decision."""
-        self._expected_hello = {name: value for name, value in messages.hello(process)[1].items() if name != "process"}
+        hello = messages.hello(process)[1]
+        self._expected_hello = {name: value for name, value in hello.items() if name not in ("process", "secret")}
         self._names = [""] * process.num_processes
         """The host of each process; empty while it is not known."""
         self._names[0] = socket.gethostname()
@@ -148,9 +149,12 @@ class Server(Peers, LineServer):
     def hear(self, line: Line, text: bytes) -> Optional[str]:
         """Handles a line of a connection: a hello first, then messages about the program of that launcher."""
         message = messages.parse(text)
-        if message is not None and line.member is None and self._is_of_another_release(message):
-            self._turn_away(line, message[1])
-            return ""
+        if message is not None and line.member is None:
+            if not shared_secret.is_known(self.process.secret, message[1].get("secret")):
+                return f"no message with this job's secret ({SECRET})"
+            if self._is_of_another_release(message):
+                self._turn_away(line, message[1])
+                return ""
         return None if message is not None and self._take(line, message) else "no message of a launcher of this job"
 
     def gone(self, line: Line, why: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from tpujob_contract import environment
 from tpujob_contract.connections import ports
-from tpujob_contract.profiling import PATH, Message
+from tpujob_contract.profiling import PATH, SCHEME, Message
 
 POLL_SECONDS = 0.5
 REQUEST_SECONDS = 10
@@ -28,13 +28,13 @@ CHUNK_BYTES = 48 * 1024
 NOT_FOUND = 404
 
 
-def messages(port: int, *, steps: int, run: str, is_fetched: bool) -> Iterator[Message]:
+def messages(port: int, secret: str, *, steps: int, run: str, is_fetched: bool) -> Iterator[Message]:
     """Takes a profile of the process with report port `port`, and yields each change of its state, then its files.
 
-    At most `MOST_STEPS` are traced, and the name of a run must match `RUN_PATTERN`.
+    `secret` is the job's, or empty. At most `MOST_STEPS` are traced, and the name of a run must match `RUN_PATTERN`.
     """
     try:
-        status, answer = _ask(port, "POST", {"steps": steps, "run": run})
+        status, answer = _ask(port, "POST", secret, {"steps": steps, "run": run})
         if status != http.client.ACCEPTED:
             yield {"error": _refusal(status, answer)}
             return
@@ -61,10 +61,13 @@ def _refusal(status: int, answer: Mapping[str, Any]) -> str:
     return str(answer.get("message"))
 
 
-def _ask(port: int, method: str, body: Optional[Mapping[str, Any]] = None) -> Tuple[int, Dict[str, Any]]:
+def _ask(
+    port: int, method: str, secret: str = "", body: Optional[Mapping[str, Any]] = None
+) -> Tuple[int, Dict[str, Any]]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)
     try:
-        connection.request(method, PATH, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **({"Authorization": SCHEME + secret} if secret else {})}
+        connection.request(method, PATH, json.dumps(body) if body else None, headers)
         response = connection.getresponse()
         content = response.read()
         is_json = (response.getheader("Content-Type") or "").startswith("application/json")
@@ -89,7 +92,8 @@ def main() -> int:
     options = parser.parse_args()
     port = int(os.environ.get(environment.REPORT_PORT) or ports.REPORT)
     has_failed = False
-    for message in messages(port, steps=options.steps, run=options.run, is_fetched=options.fetch):
+    secret = os.environ.get(environment.SECRET, "")
+    for message in messages(port, secret, steps=options.steps, run=options.run, is_fetched=options.fetch):
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
         has_failed = has_failed or "error" in message or message.get("state") == "failed"

@@ -7,6 +7,7 @@ import logging
 from datetime import UTC, datetime
 
 from tpujob_contract import kubernetes_names
+from tpujob_contract.connections import shared_secret
 from tpujob_operator import metrics
 from tpujob_operator.decide.chain import Decision, Note
 from tpujob_operator.decide.verdict import Step
@@ -51,7 +52,7 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
         await _resize(storage, observed, decision.workers)
     if decision.step is Step.CREATE:
         assert decision.manifest is not None  # comes with the step
-        await _create(storage, decision.manifest)
+        await _create(storage, decision.manifest, decision.secret)
     elif decision.step is not None:
         assert jobset is not None  # the other steps change an observed one
         prebuilt = {name for found in prebuilt_workload(job["metadata"]).values() for name in found.values()}
@@ -127,8 +128,11 @@ async def _resize(storage: Storage, observed: Observed, workers: int) -> None:
     logger.info("Workers changed: %s/%s, %d to %d", metadata["namespace"], metadata["name"], job.workers, workers)
 
 
-async def _create(storage: Storage, manifest: Object) -> None:
+async def _create(storage: Storage, manifest: Object, secret: Object | None) -> None:
     metadata = manifest["metadata"]
+    if secret is not None:
+        # A later incarnation finds the one of the first.
+        await storage.create_secret({**secret, "stringData": {kubernetes_names.SECRET_KEY: shared_secret.draw()}})
     try:
         await storage.create_jobset(manifest)
     except errors.AlreadyExists as error:

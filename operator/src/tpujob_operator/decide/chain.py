@@ -108,6 +108,8 @@ class Decision:
     """The merge patch from the recorded status to the desired one; empty if they are equal."""
     step: Step | None = None
     manifest: Object | None = None
+    secret: Object | None = None
+    """The Secret to create before the JobSet, without its text."""
     network_policy: Object | None = None
     """The NetworkPolicy to create before the step; with a uid, a merge patch of the observed one."""
     workers: int | None = None
@@ -133,6 +135,7 @@ def decide(observed: Observed, settings: Settings) -> Decision:
         patch=status_after.difference(observed.status, status),
         step=verdict.action.step,
         manifest=verdict.action.manifest,
+        secret=verdict.action.secret,
         network_policy=_network_policy(observed, verdict, settings),
         workers=_workers(observed, verdict, settings),
         note=_note(observed, verdict),

@@ -16,6 +16,7 @@ from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset, spec_hash
+from tpujob_resource.jobset.secret import build_secret
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import TERMINAL, Phase
 from tpujob_resource.rules.limits import broken_limits
@@ -167,7 +168,7 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         blocked = (reason, message)
     return Verdict(
         condition_update=Statement(Phase.QUEUED, reason, message, blocked=blocked),
-        action=Action(Step.CREATE, manifest),
+        action=Action(Step.CREATE, manifest, build_secret(job)),
         status_update=replace(_made_from(job), hosts=hosts_of(manifest)),
         requeue_after_seconds=0,
     )

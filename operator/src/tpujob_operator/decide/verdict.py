@@ -50,6 +50,8 @@ class Action:
     step: Step | None = None
     manifest: Object | None = None
     """The JobSet to create."""
+    secret: Object | None = None
+    """The Secret to create before it, without its text."""
 
 
 @dataclass(frozen=True, kw_only=True)

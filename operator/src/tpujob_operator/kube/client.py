@@ -44,6 +44,7 @@ LOCAL_QUEUES = tuple(
 )
 """Of Kueue's own API server, which serves the order of a queue."""
 PRIORITY_CLASSES = ("/apis/scheduling.k8s.io/v1", "priorityclasses")
+SECRETS = ("/api/v1", "secrets")
 NETWORK_POLICIES = ("/apis/networking.k8s.io/v1", "networkpolicies")
 
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -255,6 +256,14 @@ class Storage:
             body=patch,
             content_type=MERGE_PATCH,
         )
+
+    async def create_secret(self, manifest: Object) -> None:
+        """Creates the Secret; does nothing if there is one of that name."""
+        metadata = manifest["metadata"]
+        try:
+            await self._request("POST", SECRETS, metadata["namespace"], metadata["name"], body=manifest)
+        except errors.AlreadyExists:
+            return
 
     async def create_jobset(self, manifest: Object) -> Object:
         """Creates the JobSet, and returns it as created.

@@ -67,13 +67,13 @@ def spec_hash(job: TpuTrainingJob) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def child_labels(job: TpuTrainingJob, incarnation: int) -> dict[str, str]:
-    """The labels of all objects of a job."""
+def child_labels(job: TpuTrainingJob, incarnation: int | None = None) -> dict[str, str]:
+    """The labels of all objects of a job; `incarnation`: None for those of every incarnation."""
     return {
         "app.kubernetes.io/name": "tpujob",
         "app.kubernetes.io/managed-by": "tpujob-operator",
         kubernetes_names.JOB_NAME: job.metadata.name,
-        kubernetes_names.INCARNATION: str(incarnation),
+        **({kubernetes_names.INCARNATION: str(incarnation)} if incarnation is not None else {}),
     }
 
 

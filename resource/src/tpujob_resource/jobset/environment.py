@@ -63,6 +63,13 @@ def _defaults(job: TpuTrainingJob) -> list[Object]:
     return defaults
 
 
+def shares_secret(job: TpuTrainingJob) -> bool:
+    """Whether the pods of a job have a Secret of their own: their launchers connect, and the job is in a cluster."""
+    spec = job.spec
+    is_gang = spec.workers is None and (job.hosts > 1 or spec.in_place_restarts > 0)
+    return is_gang and job.metadata.uid is not None
+
+
 def build_attempt() -> Object:
     """The variable with the attempt of the JobSet that a pod belongs to; 0 is the first."""
     return _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT)
@@ -111,6 +118,9 @@ def _member(job: TpuTrainingJob) -> list[Object]:
         variables.append(_constant(names.IN_PLACE, job.spec.in_place_restarts))
     if launcher_serves_account(job.spec):
         variables.append(_constant(names.IN_PLACE_PORT, ports.IN_PLACE))
+    if shares_secret(job):
+        reference = {"name": kubernetes_names.secret_name(str(job.metadata.uid)), "key": kubernetes_names.SECRET_KEY}
+        variables.append({"name": names.SECRET, "valueFrom": {"secretKeyRef": reference}})
     if replaces_pods(job):
         variables += [
             _field(names.POD, "metadata.name"),

@@ -30,5 +30,6 @@ def serve_report(
         curve=report.curve,
         name=process.owner,
         profiler=profiler,
+        secret=process.secret,
     )
     return report, metrics

@@ -1,6 +1,6 @@
 """Serves /report, /metrics and the page of this process, for the operator and for Prometheus.
 
-Only programs of this machine may POST /profile, and not web pages in its browsers.
+Only programs of this machine that know the job's secret, if it has one, may POST /profile, and no web pages.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_contract import profiling
-from tpujob_contract.connections import pages
+from tpujob_contract import environment, profiling
+from tpujob_contract.connections import pages, shared_secret
 from tpujob_contract.connections.http_server import HttpServer, Request, Response, plain
 from tpujob_contract.connections.pages import JSON, Page
 from tpujob_contract.reports.report import PATH
@@ -30,6 +30,7 @@ def serve(
     curve: Callable[[], page.Points] = lambda: (),
     name: str = "",
     profiler: Profiler | None = None,
+    secret: str = "",
 ) -> HttpServer | None:
     """A server on `port` (0: any free one); None: the port is taken, and training continues without it.
 
@@ -41,6 +42,7 @@ def serve(
         curve: Returns step and loss, for the page.
         name: Of the job, for the page.
         profiler: Takes profiles; None: /profile does not exist.
+        secret: What a request for a profile has to show; empty: nothing.
     """
     served: dict[str, Page] = {
         "/": ("text/html; charset=utf-8", lambda: page.render(report(), curve(), name=name)),
@@ -49,14 +51,19 @@ def serve(
     }
     if profiler:
         served[profiling.PATH] = (JSON, lambda: json.dumps(profiler.state()).encode())
-    return pages.serve(served, host=host, port=port, headers=POLICY, post=lambda request: _profile(request, profiler))
+    return pages.serve(
+        served, host=host, port=port, headers=POLICY, post=lambda request: _profile(request, profiler, secret)
+    )
 
 
-def _profile(request: Request, profiler: Profiler | None) -> Response:
+def _profile(request: Request, profiler: Profiler | None, secret: str) -> Response:
     if request.path != profiling.PATH or profiler is None:
         return plain(404, f"there is no {request.path} to post to")
     if not _is_from_here(request):
         return plain(403, "profiles are asked for from the machine of the process")
+    if not shared_secret.is_known(secret, request.headers.get("authorization", "").removeprefix(profiling.SCHEME)):
+        words = f"profiles are asked for with the secret of the job ({environment.SECRET})"
+        return Response(403, JSON, json.dumps({"message": words}).encode())
     try:
         status, told = 202, dict(profiler.request(json.loads(request.body)))
     except ValueError as error:
