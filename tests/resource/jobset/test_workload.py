@@ -6,6 +6,7 @@ import pytest
 
 from tests.operator.manifests import manifest
 from tpujob_resource.jobset.build import build_jobset
+from tpujob_resource.jobset.secret import build_secret
 from tpujob_resource.jobset.workload import build_workload
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
@@ -14,18 +15,21 @@ PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
 def _load(
-    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any
+    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, uid: str = "u", **spec: Any
 ) -> TpuTrainingJob:
     job = manifest("llama", **{"queue": "q", **spec})
     given = {"labels": labels, "annotations": annotations}
-    job["metadata"] |= {"uid": "u", **{kind: values for kind, values in given.items() if values}}
+    job["metadata"] |= {"uid": uid, **{kind: values for kind, values in given.items() if values}}
     return load_job(job)
 
 
 def test_containers_are_those_that_the_worker_makes() -> None:
+    """Where the job has another uid, so that no Secret is called after it."""
     settings = JobSettings()
-    workload = build_workload(_load(managedBy="kueue.x-k8s.io/multikueue"), settings)
-    jobset = build_jobset(_load(labels={PREBUILT: workload["metadata"]["name"]}), settings)
+    workload = build_workload(_load(managedBy="kueue.x-k8s.io/multikueue", accelerator="v6e-16"), settings)
+    there = _load(annotations={PREBUILT: workload["metadata"]["name"]}, uid="there", accelerator="v6e-16")
+    jobset = build_jobset(there, settings)
+    assert build_secret(there) is None
     (pod_set,), (replicated,) = workload["spec"]["podSets"], jobset["spec"]["replicatedJobs"]
     there = replicated["template"]["spec"]["template"]["spec"]
     for part in ("containers", "initContainers", "tolerations"):

@@ -25,6 +25,7 @@ NOT_PLAYED = {
     ("gcloud", "compute", "tpus", "queued-resources", "create"): ({"--accelerator-type"}, GCLOUD),
     ("gcloud", "compute", "tpus", "tpu-vm", "create"): ({"--accelerator-type", "--version", "--zone"}, GCLOUD),
     ("gcloud", "compute", "tpus", "tpu-vm", "delete"): ({"--zone"}, GCLOUD),
+    ("gcloud", "compute", "tpus", "tpu-vm", "scp"): ({"--worker", "--zone"}, GCLOUD),
     ("gcloud", "compute", "tpus", "tpu-vm", "ssh"): ({"--command", "--worker", "--zone"}, GCLOUD),
     ("gcloud", "container", "clusters", "create"): ({"--location", "--workload-pool"}, GCLOUD),
     ("gcloud", "container", "clusters", "delete"): ({"--location"}, GCLOUD),

@@ -12,6 +12,7 @@ from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
 from tpujob_resource.models.in_place import launcher_serves_account
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.manager import prebuilt_workload
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import EnvVar, Spec
 from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE as LIBTPU_ARGUMENTS
@@ -64,10 +65,16 @@ def _defaults(job: TpuTrainingJob) -> list[Object]:
 
 
 def shares_secret(job: TpuTrainingJob) -> bool:
-    """Whether the pods of a job have a Secret of their own: their launchers connect, and the job is in a cluster."""
+    """Whether the pods of a job have a Secret of their own: their launchers connect, and the job is in a cluster.
+
+    Not with MultiKueue: Kueue compares the containers of both clusters, and there the job has another uid.
+    """
     spec = job.spec
     is_gang = spec.workers is None and (job.hosts > 1 or spec.in_place_restarts > 0)
-    return is_gang and job.metadata.uid is not None
+    is_elsewhere = spec.managed_by == kubernetes_names.MULTIKUEUE or any(
+        prebuilt_workload(job.metadata.model_dump()).values()
+    )
+    return is_gang and not is_elsewhere and job.metadata.uid is not None
 
 
 def build_attempt() -> Object:
