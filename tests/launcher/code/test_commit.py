@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import signal
 import socketserver
@@ -327,6 +329,13 @@ def test_configuration_of_the_machine_is_not_read(
 def test_other_protocols_are_not_spoken(tmp_path: Path, address: str) -> None:
     with pytest.raises(OSError, match=r"transport '[a-z]+' not allowed"):
         install_commit(address, NOWHERE, tmp_path / "code")
+
+
+def test_memory_of_the_caller_is_not_that_of_git(project: Path, tmp_path: Path) -> None:
+    first = commit(project, FILES)
+    with contextlib.closing(mmap.mmap(-1, 2 * program.MEMORY_BYTES)):
+        install_commit(f"file://{project}", first, tmp_path / "code")
+    assert files_below(tmp_path / "code") == FILES
 
 
 def test_missing_git_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

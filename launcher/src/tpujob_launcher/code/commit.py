@@ -7,7 +7,6 @@ below, runs no hook, filter or credential helper, and its memory, its files and 
 
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -45,6 +44,15 @@ CONFIGURATION = """
 and a repository on a volume may belong to any user."""
 ATTRIBUTES = "* -export-ignore -export-subst -ident -filter -text -eol -working-tree-encoding\n"
 """Overrides each .gitattributes of the commit: its files are installed as they were committed."""
+_BOUNDED = """
+trap '' XFSZ
+ulimit -S -v "$1" 2>/dev/null
+ulimit -S -f "$2" 2>/dev/null
+shift 2
+exec "$@"
+"""
+"""By a shell, since a child of a large process could not reach `exec` within so little memory. $1: memory in KiB, $2:
+size of files in 512 bytes, beyond which git fails with words, not by a signal. A lower limit of the machine stays."""
 _SUBMODULE = "160000"
 _MOST_WORDS = 4096
 """Characters that are read of what git, and a server through it, says about an error."""
@@ -161,26 +169,26 @@ class _Git:
         # Of what is fetched and printed; an archive has the size that `check` allows, and headers.
         most_bytes = 2 * MAX_UNPACKED_BYTES if arguments[0] == "archive" else MAX_ARCHIVE_BYTES
         output, errors = self._folder / "output", self._folder / "errors"
-        try:
-            with output.open("wb") as stdout, errors.open("wb") as stderr:
-                # preexec_fn is safe here: it calls the kernel alone.
-                process = subprocess.Popen(
-                    ["git", *arguments],
-                    cwd=self._folder,
-                    env=self._environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                    preexec_fn=lambda: _bound(most_bytes),
-                )
-        except FileNotFoundError as error:
+        environment = self._environment()
+        git = shutil.which("git", path=environment["PATH"])
+        if git is None:
             raise CodeRefused(
                 f"spec.code.repository: {self._repository} is fetched by the program git, which is not installed here; "
                 "install it (in a cluster: into the base of the operator's image), or send the code with "
                 "`tpujob submit --code`",
                 ExitCode.NOT_FOUND,
-            ) from error
+            )
+        bounds = (str(MEMORY_BYTES >> 10), str(most_bytes >> 9))
+        with output.open("wb") as stdout, errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _BOUNDED, "sh", *bounds, git, *arguments],
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
         try:
             code = process.wait(LONGEST_SECONDS)
         except BaseException as error:
@@ -248,13 +256,6 @@ class _Git:
                 "the repository is damaged, or was tampered with"
             )
         return Unanswered(f"{self._repository}: {said}")
-
-
-def _bound(most_bytes: int) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # git then says that a file is too large, and does not die silently
-    for kind, limit in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_FSIZE, most_bytes)):
-        hard = resource.getrlimit(kind)[1]
-        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _words(errors: str) -> Optional[str]:
