@@ -34,6 +34,14 @@ _SMALL = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 500000.0,
@@ -84,14 +92,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
             "query_pre_attn_scalar": 16,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
-        "vision_config": {
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "image_size": 16,
-            "patch_size": 8,
-        },
+        "vision_config": _VISION,
         "mm_tokens_per_image": 4,
         "image_token_index": 90,
         "boi_token_index": 91,
@@ -100,15 +101,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral3-images": {
         "model_type": "mistral3",
         "text_config": {**_SMALL, "model_type": "mistral"},
-        "vision_config": {
-            "model_type": "pixtral",
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "image_size": 16,
-            "patch_size": 8,
-        },
+        "vision_config": {**_VISION, "model_type": "pixtral"},
         "image_token_index": 90,
         "tie_word_embeddings": False,
     },
