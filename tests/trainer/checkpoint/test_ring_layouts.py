@@ -20,12 +20,13 @@ from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model import decoder
+from tpujob_trainer.model.axes import NO_RINGS, Rings
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.rings import rings_of
 from tpujob_trainer.model.mesh.shape import MeshShape
-from tpujob_trainer.model.partitioning import NO_RINGS, REPLICATED, Rings
+from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.loop import checkpoint_tree
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule

@@ -8,8 +8,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.trainer.train.test_parity import LOSSES, MESHES, SHAPE, TOLERANCE, losses
 from tpujob_trainer.model import decoder, partitioning
+from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.partitioning import WEIGHT_AXES, gather
+from tpujob_trainer.model.partitioning import gather
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

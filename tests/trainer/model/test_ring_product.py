@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.trainer.train.test_parity import SHAPE, TOLERANCE, losses
 from tpujob_trainer.model import decoder
+from tpujob_trainer.model.axes import FSDP, NO_RINGS, Rings
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
@@ -18,7 +19,7 @@ from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.ring_product import widen_over
 from tpujob_trainer.model.mesh.rings import rings_of
 from tpujob_trainer.model.mesh.shape import MeshShape
-from tpujob_trainer.model.partitioning import FSDP, NO_RINGS, POSITIONS, REPLICATED, Rings
+from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -7,9 +7,9 @@ import optax
 import pytest
 
 from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.model.axes import AXES
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.partitioning import AXES
 from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_schedule, partition
 
 

@@ -30,14 +30,7 @@ from tpujob_trainer.model.mesh.narrow_product import NARROW, narrow_over
 from tpujob_trainer.model.mesh.ring_product import widen_over
 from tpujob_trainer.model.mesh.rings import narrow_rings, rings_of
 from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.partitioning import (
-    POSITIONS,
-    REPLICATED,
-    gather,
-    gathered_spec,
-    lying,
-    weight_spec,
-)
+from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, gather, gathered_spec, lying, weight_spec
 from tpujob_trainer.model.quantized import PLAIN, Products
 from tpujob_trainer.model.remat import policy
 from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack

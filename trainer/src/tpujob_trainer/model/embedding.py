@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.output_columns import mesh_size, summed_between_replicas
-from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES, of_each_device, summed_axes
+from tpujob_trainer.model.partitioning import POSITIONS, of_each_device, summed_axes
 
 TABLE = PartitionSpec(None, WEIGHT_AXES)
 

@@ -15,8 +15,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters, of_experts
+from tpujob_trainer.model.axes import CONTEXT, EXPERT, ROW_AXES, TENSOR
 from tpujob_trainer.model.families.base import SigmoidRouter
-from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR, of_each_device
+from tpujob_trainer.model.partitioning import of_each_device
 
 
 class Blocks(NamedTuple):

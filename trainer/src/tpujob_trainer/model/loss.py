@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
+from tpujob_trainer.model.axes import TENSOR, WEIGHT_AXES
 from tpujob_trainer.model.output_columns import (
     Columns,
     columns_here,
@@ -24,14 +25,7 @@ from tpujob_trainer.model.output_columns import (
     mesh_size,
     summed_between_replicas,
 )
-from tpujob_trainer.model.partitioning import (
-    POSITIONS,
-    REPLICATED,
-    TENSOR,
-    WEIGHT_AXES,
-    of_each_device,
-    summed_axes,
-)
+from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, of_each_device, summed_axes
 
 CHUNK_BYTES = 256 * 2**20
 """The most bytes of one chunk's logits on one device."""

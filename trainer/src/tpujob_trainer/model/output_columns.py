@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from tpujob_trainer.model.axes import TENSOR, WEIGHT_AXES
 from tpujob_trainer.model.chips import LANES
-from tpujob_trainer.model.partitioning import TENSOR, WEIGHT_AXES
 
 TOKENS_PER_COLUMN = 2
 """From this many tokens of all devices per word of the vocabulary on, the matrix is gathered. At 1 both ways send the

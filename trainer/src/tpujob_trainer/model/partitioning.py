@@ -15,7 +15,6 @@ Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, ex
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,23 +23,22 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from tpujob_trainer.model.axes import (
+    AXES,
+    CONTEXT,
+    DATA,
+    EXPERT,
+    FSDP,
+    NO_RINGS,
+    REPLICA_AXES,
+    ROW_AXES,
+    SLICE,
+    TENSOR,
+    WEIGHT_AXES,
+    Rings,
+)
 from tpujob_trainer.model.chips import SCATTERED_AT_ONCE
 
-SLICE = "slice"
-DATA = "data"
-FSDP = "fsdp"
-EXPERT = "expert"
-CONTEXT = "context"
-TENSOR = "tensor"
-
-AXES = (SLICE, DATA, FSDP, EXPERT, CONTEXT, TENSOR)
-"""The axes of every mesh, those with the slowest links first."""
-
-ROW_AXES = (SLICE, DATA, FSDP, EXPERT)
-WEIGHT_AXES = (FSDP, EXPERT, CONTEXT)
-"""Axes over which a matrix is divided, in addition to its own axis."""
-REPLICA_AXES = (SLICE, DATA)
-"""Axes along which all weights are the same."""
 _FAR, _LINE = "far", "line"
 """Parts of `fsdp`: all sides of a slice except the last, and the last."""
 
@@ -53,18 +51,6 @@ POSITIONS = PartitionSpec(ROW_AXES, CONTEXT)
 REPLICATED = PartitionSpec()
 
 _OWN_AXES = {"heads": TENSOR, "kv_heads": TENSOR, "mlp": TENSOR, "experts": EXPERT}
-
-
-@dataclasses.dataclass(frozen=True)
-class Rings:
-    """Matrices of a layer that are not gathered before products."""
-
-    mlp: bool = False
-    """Those of a feed-forward block."""
-    attention: bool = False
-
-
-NO_RINGS = Rings()
 
 
 def weight_spec(axes: tuple[str, ...], rings: Rings = NO_RINGS) -> PartitionSpec:

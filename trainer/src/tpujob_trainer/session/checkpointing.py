@@ -18,7 +18,7 @@ from tpujob_trainer.config.rules import EVALUATION_LOSS
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import versions
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.model.partitioning import SLICE
+from tpujob_trainer.model.axes import SLICE
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.train.save_policy import SavePolicy

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from tpujob_trainer.model.axes import REPLICA_AXES
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.partitioning import REPLICA_AXES, REPLICATED, ROWS, lying, of_each_replica
+from tpujob_trainer.model.partitioning import REPLICATED, ROWS, lying, of_each_replica
 from tpujob_trainer.train.step_flags import COLUMNS
 from tpujob_trainer.train.token_loss import RouterFactors, TokenLoss
 

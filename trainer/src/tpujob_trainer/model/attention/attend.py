@@ -14,7 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.attention import splash
 from tpujob_trainer.model.attention.blocked import blocked_attention
-from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, ROW_AXES, TENSOR, of_each_device
+from tpujob_trainer.model.axes import CONTEXT, ROW_AXES, TENSOR
+from tpujob_trainer.model.partitioning import POSITIONS, of_each_device
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.shape import ModelShape, RematName
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tpujob_trainer.model.axes import AXES, Rings
 from tpujob_trainer.model.chips import LANES, SCATTERED_AT_ONCE, Chip
 from tpujob_trainer.model.mesh.rings import rings_on, scatters_beside
 from tpujob_trainer.model.mesh.shape import MeshShape
-from tpujob_trainer.model.partitioning import AXES, Rings
 from tpujob_trainer.model.shape import ModelShape
 
 STATE_BYTES = 16

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_trainer.model.adapter_product import Adapter, adapter_product
-from tpujob_trainer.model.partitioning import FSDP, POSITIONS, REPLICATED, of_each_device
+from tpujob_trainer.model.axes import FSDP
+from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, of_each_device
 
 if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization

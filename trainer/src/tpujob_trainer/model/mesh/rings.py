@@ -9,12 +9,14 @@ the gather.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from jax.sharding import Mesh
-
+from tpujob_trainer.model.axes import FSDP, NO_RINGS, Rings
 from tpujob_trainer.model.chips import BY_KIND, SCATTERED_AT_ONCE, Chip
-from tpujob_trainer.model.partitioning import FSDP, NO_RINGS, Rings
 from tpujob_trainer.model.shape import CustomShape, ModelShape
+
+if TYPE_CHECKING:  # `tpujob check` computes the cost of meshes without JAX
+    from jax.sharding import Mesh
 
 BALANCE = 0.75
 """The fewest operations per byte that a ring needs, relative to `Chip.operations_per_byte`."""
