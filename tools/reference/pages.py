@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from tools.reference import advice, rules
+from tools.reference import advice, inputs, rules
 from tools.reference.text import HEADER, commented_values, fields, table
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_resource.crd.build import custom_resource_definition
@@ -206,6 +206,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "resource": resource,
     "trainer": trainer,
     "rules": rules.page,
+    "inputs": inputs.page,
     "presets": presets,
     "exit-codes": exit_codes,
     "conditions": conditions,
