@@ -1,6 +1,5 @@
 """`tpujob bundle`: what goes in, what the README says, and what is noticed when something is wrong."""
 
-import gzip
 import io
 import json
 import re
@@ -13,55 +12,15 @@ from ruamel.yaml import YAML
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tpujob.bundle import contents, making
-from tpujob.bundle.checksums import differences, files_of, read_sums, verify, write_sums
-from tpujob.bundle.contents import CarriedImage, Contents
-from tpujob.bundle.locks import own_lock, read_lock, union
-from tpujob.bundle.making import chart_version, default_base, find_checkout
-from tpujob.bundle.packing import pack
-from tpujob.bundle.readme import readme
+from tpujob.bundle import contents, images, making
+from tpujob.bundle.checksums import verify, write_sums
+from tpujob.bundle.contents import CarriedImage, Contents, readme
+from tpujob.bundle.making import chart_version, default_base, find_checkout, pack
 from tpujob.errors import CommandError
 from tpujob.main import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "isolated-sites.md").read_text()
-A, B = "a" * 64, "b" * 64
-
-
-@pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.stem)
-def test_every_lock_file_is_read_whole(lock):
-    text = lock.read_text()
-    pins = read_lock(text)
-    assert len(pins) == len(re.findall(r"^\S+==", text, re.MULTILINE))
-    assert sum(len(pin.hashes) for pin in pins) == text.count("--hash=sha256:")
-
-
-def test_locks_of_a_bundle_agree():
-    locks = [read_lock((ROOT / "requirements" / f"{name}.txt").read_text()) for name in contents.LOCKS]
-    names = {pin.name for pin in union(locks)}
-    assert {"jax", "libtpu", "kopf", "hatchling", "typer"} <= names
-    assert len(names) == len(union(locks))
-
-
-@pytest.mark.parametrize("line", ["jax>=0.12", "jax==0.12", "--index-url https://example.com", "jax @ file:///x"])
-def test_what_is_not_pinned_with_hashes_is_refused(line):
-    with pytest.raises(ValueError, match="not pinned with hashes"):
-        read_lock(f"{line}\n")
-
-
-def test_locks_that_disagree_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"jax is pinned to 1 and, otherwise, to 2"):
-        union([read_lock(f"jax==1 --hash=sha256:{A}"), read_lock(f"jax==2 --hash=sha256:{A}")])
-
-
-def test_own_wheels_are_locked_like_the_others():
-    text = own_lock({"tpujob-contract": A, "tpujob": B}, "1.2", ["tpujob-contract", "tpujob"])
-    pins = read_lock(text)
-    assert [(pin.name, pin.version, *pin.hashes) for pin in pins] == [
-        ("tpujob-contract", "1.2", A),
-        ("tpujob", "1.2", B),
-    ]
-    assert pins[0].wheel_prefix == "tpujob_contract-1.2-"
 
 
 @pytest.mark.parametrize(
@@ -76,15 +35,80 @@ def test_own_wheels_are_locked_like_the_others():
     ],
 )  # fmt: skip
 def test_image_names_are_completed_as_runtimes_do(given, full, familiar, file):
-    assert contents.full_name(given) == full
-    assert contents.full_name(full) == full
-    assert contents.familiar_name(given) == familiar
-    assert contents.archive_name(given) == f"images/{file}.tar"
+    assert images.full_name(given) == full
+    assert images.full_name(full) == full
+    assert images.familiar_name(given) == familiar
+    assert images.archive_name(given) == f"{file}.tar"
 
 
-def test_buildah_is_asked_for_its_localhost_too():
-    assert contents.local_names("x:1") == ("docker.io/library/x:1", "localhost/x:1")
-    assert contents.local_names("eu.pkg.dev/x:1") == ("eu.pkg.dev/x:1",)
+BUILDER = """#!/bin/sh
+echo "$@" >> {asked}
+case "$*" in *{has}*) for word; do :; done; word=${{word#docker-archive:}}; echo image > "${{word%.tar:*}}.tar";; *)
+echo "no such image" >&2; exit 1;; esac
+"""
+
+
+def builders(folder: Path, monkeypatch, **has: str) -> Path:
+    """Stands in for builders, each of which has the images whose names contain a word; the file of what was asked."""
+    asked = folder / "asked"
+    for name, word in has.items():
+        (folder / name).write_text(BUILDER.format(asked=asked, has=word))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin")
+    return asked
+
+
+def test_the_builder_that_has_an_image_writes_it_under_its_full_name(tmp_path, monkeypatch):
+    asked = builders(tmp_path, monkeypatch, podman="nothing", buildah="localhost/x:1")
+    archive = tmp_path / "x-1.tar"
+    assert images.save_image("x:1", archive) == "buildah"
+    assert archive.read_text() == "image\n"
+    unfinished = f"docker-archive:{tmp_path}/.x-1.tar:docker.io/library/x:1"
+    assert asked.read_text().splitlines()[-1] == f"push --quiet localhost/x:1 {unfinished}"
+
+
+def test_an_image_that_no_builder_has_is_named_with_what_each_said(tmp_path, monkeypatch):
+    builders(tmp_path, monkeypatch, podman="nothing", buildah="nothing")
+    with pytest.raises(
+        CommandError, match=r"image x: not on this machine \(podman: no such image; buildah: no such image\)"
+    ):
+        images.save_image("x", tmp_path / "x.tar")
+    builders(tmp_path / "empty", monkeypatch)
+    with pytest.raises(CommandError, match=r"neither docker nor podman nor buildah is here"):
+        images.save_image("x", tmp_path / "x.tar")
+
+
+def tar_of(path: Path, files: dict[str, bytes]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+NOTES = {"org.opencontainers.image.ref.name": "eu.dev/x:1"}
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ({"manifest.json": [{"Config": "abc.json", "RepoTags": ["a.b/x:1", "a.b/y:2"]}]}, ("a.b/x:1", "a.b/y:2")),
+        ({"manifest.json": [{"Config": "abc.json", "RepoTags": None}]}, ()),
+        ({"index.json": {"manifests": [{"digest": "sha256:m", "annotations": NOTES}]}}, ("eu.dev/x:1",)),
+    ],
+    ids=["docker save", "without a name", "skopeo"],
+)  # fmt: skip
+def test_archives_of_others_are_read(tmp_path, files, names):
+    archive = tar_of(tmp_path / "x.tar", {name: json.dumps(content).encode() for name, content in files.items()})
+    assert images.names_in(archive) == names
+
+
+@pytest.mark.parametrize("content", [{}, {"readme.txt": b"x"}, {"manifest.json": b"{"}, {"index.json": b"{}"}])
+def test_what_is_no_image_archive_is_refused(tmp_path, content):
+    with pytest.raises(CommandError, match=r"x\.tar: not an image archive"):
+        images.names_in(tar_of(tmp_path / "x.tar", content))
 
 
 def test_everything_that_is_copied_is_in_a_checkout():
@@ -108,7 +132,7 @@ def test_a_folder_without_the_sources_is_refused(tmp_path):
 
 
 IMAGES = tuple(
-    CarriedImage(contents.archive_name(name), (contents.full_name(name),))
+    CarriedImage(f"images/{images.archive_name(name)}", (images.full_name(name),))
     for name in (*contents.product_images("0.1.0"), "python:3.12-slim-bookworm")
 )
 
@@ -216,11 +240,8 @@ def test_a_whole_bundle_is_said_to_be_whole(tmp_path):
 
 def test_sums_survive_strange_names(tmp_path):
     bundle_of(tmp_path, {"a name  with spaces": "1"})
-    assert list(read_sums((tmp_path / "SHA256SUMS").read_text())) == files_of(tmp_path) == ["a name  with spaces"]
-
-
-def test_equal_sums_differ_in_nothing():
-    assert differences({"a": A}, {"a": A}) == []
+    assert verify(tmp_path) == []
+    assert (tmp_path / "SHA256SUMS").read_text().endswith("  a name  with spaces\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--out", "x", "--verify", "x"]], ids=["neither", "both"])
@@ -240,7 +261,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
 
 def test_packed_chart_is_what_helm_packs(tmp_path):
     chart = ROOT / contents.CHART
-    pack(tmp_path / "chart.tgz", chart.name, chart, ["."])
+    pack(tmp_path / "chart.tgz", chart.parent, [chart.name])
     with tarfile.open(tmp_path / "chart.tgz") as tar:
         names = {name for name in tar.getnames() if tar.getmember(name).isfile()}
         definition = tar.extractfile("tpujob-operator/crd/tputrainingjobs.yaml")
@@ -255,25 +276,10 @@ def test_packing_depends_on_content_alone(tmp_path):
         left_out = {"sub/__pycache__/z.pyc": "x", "sub/x.egg-info/y": "x"}
         bundle_of(tree, {"file": "x", "sub/other": "y", **left_out})
         subprocess.run(["touch", "-d", f"@{moment}", tree / "file"], check=True)
-        pack(tmp_path / f"{folder}.tgz", "top", tree, ["file", "sub"])
+        pack(tmp_path / f"{folder}.tgz", tree, ["file", "sub"], "top/")
     assert (tmp_path / "one.tgz").read_bytes() == (tmp_path / "two.tgz").read_bytes()
-    assert gzip.decompress((tmp_path / "one.tgz").read_bytes())
     with tarfile.open(tmp_path / "one.tgz") as tar:
-        assert tar.getnames() == ["top/file", "top/sub/other"]
-
-
-def test_wheels_of_another_source_are_not_taken_for_current(tmp_path):
-    """Also when the run that packed the new source was interrupted before it made wheels of it."""
-    for folder in ("chart", "source", "requirements"):
-        (tmp_path / folder).mkdir()
-    lock = tmp_path / "requirements" / "own-run.txt"
-    lock.write_text("of the source before")
-    assert not making._pack(ROOT, tmp_path, "0.1.0")
-    assert making._pack(ROOT, tmp_path, "0.1.0")
-    assert not lock.exists()
-    lock.write_text("of this source")
-    assert making._pack(ROOT, tmp_path, "0.1.0")
-    assert lock.exists()
+        assert tar.getnames() == ["top/file", "top/sub", "top/sub/other"]
 
 
 def test_version_and_base_are_those_of_the_checkout():
@@ -296,14 +302,9 @@ def test_documentation_names_options_that_there_are():
 
 
 def test_archives_that_the_bundle_has_already_stay(tmp_path):
-    archive = tmp_path / "images" / "own.tar"
-    archive.parent.mkdir()
-    manifest = json.dumps([{"Config": f"{A}.json", "RepoTags": ["own:1"], "Layers": []}]).encode()
-    with tarfile.open(archive, "w") as tar:
-        entry = tarfile.TarInfo("manifest.json")
-        entry.size = len(manifest)
-        tar.addfile(entry, io.BytesIO(manifest))
+    manifest = json.dumps([{"Config": "x.json", "RepoTags": ["own:1"], "Layers": []}]).encode()
+    archive = tar_of(tmp_path / "images" / "own.tar", {"manifest.json": manifest})
     request = making.BundleRequest(out=tmp_path, archives=(archive,))
-    carried = making._carry_images(request, "python:3.12", "0.1.0", announce=lambda _: None)
-    assert [image.file for image in carried] == ["images/own.tar"]
+    carried = making.carry_images(request, "python:3.12", "0.1.0", announce=lambda _: None)
+    assert carried == (CarriedImage("images/own.tar", ("docker.io/library/own:1",)),)
     assert archive.is_file()

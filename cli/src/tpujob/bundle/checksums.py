@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 SUMS = "SHA256SUMS"
@@ -17,54 +16,35 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def files_of(folder: Path) -> list[str]:
-    """The relative paths of all files below a folder except the list of sums, sorted."""
-    files = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in files if name != SUMS)
-
-
 def write_sums(folder: Path) -> None:
     """Writes the sums of all files; called last, because a bundle with the list counts as complete."""
-    lines = [f"{sha256(folder / name)}  {name}\n" for name in files_of(folder)]
     unfinished = folder / f".{SUMS}"
-    unfinished.write_text("".join(lines))
+    unfinished.write_text("".join(f"{sum_}  {name}\n" for name, sum_ in _sums_of(folder).items()))
     unfinished.replace(folder / SUMS)
 
 
-def read_sums(text: str) -> dict[str, str]:
-    """Sums by path.
-
-    Raises:
-        ValueError: A line is not a checksum and a path.
-    """
-    sums = {}
-    for line in text.splitlines():
-        match = LINE.match(line)
-        if match is None:
-            raise ValueError(f"{line!r} is not a checksum and a path")
-        sums[match[2]] = match[1]
-    return sums
-
-
-def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """A line for every file that is wrong, missing or not listed; empty if there is none."""
-    lines = []
-    for name in sorted({*expected, *found}):
-        if name not in found:
-            lines.append(f"{name}: missing")
-        elif name not in expected:
-            lines.append(f"{name}: not in {SUMS}")
-        elif expected[name] != found[name]:
-            lines.append(f"{name}: wrong checksum; expected {expected[name]}, found {found[name]}")
-    return lines
-
-
 def verify(folder: Path) -> list[str]:
-    """A line for each problem of a bundle; empty if it is complete and undamaged."""
+    """A line for each file that is wrong, missing or not listed; empty if the bundle is complete and undamaged."""
     try:
-        expected = read_sums((folder / SUMS).read_text())
+        lines = [(line, LINE.match(line)) for line in (folder / SUMS).read_text().splitlines()]
     except FileNotFoundError:
         return [f"{folder}: no {SUMS}, so this is no bundle, or one that is not complete; run `tpujob bundle` again"]
-    except (ValueError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         return [f"{folder / SUMS}: {error}"]
-    return differences(expected, {name: sha256(folder / name) for name in files_of(folder)})
+    wrong = [f"{folder / SUMS}: {line!r} is not a checksum and a path" for line, match in lines if match is None]
+    expected = {match[2]: match[1] for _, match in lines if match is not None}
+    found = {} if wrong else _sums_of(folder)
+    for name in [] if wrong else sorted({*expected, *found}):
+        if name not in found:
+            wrong.append(f"{name}: missing")
+        elif name not in expected:
+            wrong.append(f"{name}: not in {SUMS}")
+        elif expected[name] != found[name]:
+            wrong.append(f"{name}: wrong checksum; expected {expected[name]}, found {found[name]}")
+    return wrong
+
+
+def _sums_of(folder: Path) -> dict[str, str]:
+    """The sums of all files below a folder except the list itself, by relative path."""
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return {name: sha256(folder / name) for name in files if name not in (SUMS, f".{SUMS}")}

@@ -1,9 +1,12 @@
-"""The contents of a bundle, and where they are in a checkout. Pure."""
+"""The contents of a bundle, where they are in a checkout, and the README that says what to do with them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from string import Template
+
+from tpujob.bundle.images import familiar_name, full_name
 
 LOCKS = ("operator", "trainer-tpu", "run", "build")
 """Lock files in requirements/ whose wheels are included: for both images, for the command line with a trainer for CPUs,
@@ -68,34 +71,46 @@ class Contents:
     """Whether there is a folder of packages for the site's own jobs."""
 
 
-def full_name(image: str) -> str:
-    """An image's name with registry and tag, as container runtimes complete it."""
-    first, _, rest = image.partition("/")
-    has_registry = bool(rest) and (first == "localhost" or "." in first or ":" in first)
-    if not has_registry:
-        image = f"docker.io/{image}" if rest else f"docker.io/library/{image}"
-    last = image.rpartition("/")[2]
-    return image if ":" in last or "@" in last else f"{image}:latest"
-
-
-def familiar_name(image: str) -> str:
-    """The shortest name that means the same image."""
-    return full_name(image).removeprefix("docker.io/").removeprefix("library/")
-
-
-def local_names(image: str) -> tuple[str, ...]:
-    """Names under which a local builder may have an image, likeliest first; buildah and podman prefix localhost/."""
-    names = [full_name(image)]
-    if names[0].startswith("docker.io/library/"):
-        names.append(f"localhost/{familiar_name(image)}")
-    return tuple(names)
-
-
-def archive_name(image: str) -> str:
-    """The path of an image's archive in the bundle."""
-    return "images/" + PurePosixPath(familiar_name(image)).name.replace(":", "-").replace("@", "-") + ".tar"
+PACKAGES_ROW = (
+    "\n| packages/ | what `spec.packages` of your jobs installs: copy the folder into a job's code, and write "
+    "`packages: {requirements: packages/requirements.txt, wheels: packages}` |"
+)
+REGISTRY = "registry.example.com/tpujob"
+"""A placeholder for the site's own registry in commands."""
 
 
 def product_images(version: str) -> tuple[str, ...]:
     """The images that the chart names by default."""
     return (f"tpujob-operator:{version}", f"tpujob-trainer:{version}")
+
+
+def readme(contents: Contents) -> str:
+    """The README of a bundle, in Markdown: its contents, and the commands that load, install and build."""
+    return _template("readme.md").substitute(
+        version=contents.version,
+        pythons=" or ".join(contents.pythons),
+        python=contents.pythons[0],
+        base=familiar_name(contents.base_image),
+        full_base=full_name(contents.base_image),
+        registry=REGISTRY,
+        images_summary="loaded as below" if contents.images else "none in this bundle; build them as below",
+        packages_row=PACKAGES_ROW if contents.has_packages else "",
+        images_section=_images_section(contents.images) if contents.images else "",
+    )
+
+
+def _images_section(images: tuple[CarriedImage, ...]) -> str:
+    first = images[0]
+    short = familiar_name(first.names[0]) if first.names else PurePosixPath(first.file).stem
+    return _template("readme_images.md").substitute(
+        table="\n".join(f"| {image.file} | {', '.join(image.names) or 'without a name'} |" for image in images),
+        file=first.file,
+        short=short,
+        full=full_name(short),
+        target=f"{REGISTRY}/{PurePosixPath(short).name}",
+        imports="\n".join(f"    ctr --namespace k8s.io images import {image.file}" for image in images),
+    )
+
+
+def _template(name: str) -> Template:
+    return Template(Path(__file__).with_name(name).read_text())

@@ -6,28 +6,18 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpujob.bundle import contents
-from tpujob.bundle.archives import read_archive
-from tpujob.bundle.builders import carry_image
-from tpujob.bundle.checksums import SUMS, sha256, write_sums
+from tpujob.bundle.checksums import SUMS, write_sums
 from tpujob.bundle.contents import CarriedImage, Contents
-from tpujob.bundle.locks import own_lock, read_lock, union
-from tpujob.bundle.packing import pack
-from tpujob.bundle.readme import readme
-from tpujob.bundle.target import Target
-from tpujob.bundle.wheels import WheelFolder
+from tpujob.bundle.images import archive_name, full_name, names_in, save_image
+from tpujob.bundle.wheels import PYTHON, build_wheels, fetch_wheels, own_lock
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
-
-UNFINISHED = (".fetch-*", ".build-*", ".image-*")
-"""Folders that an interrupted run leaves."""
-OWN_LOCK = "requirements/own-run.txt"
-"""Pins our wheels; it exists only if they were built from the source in the bundle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +52,22 @@ def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Co
         CommandError: An input is missing; what was made so far stays, for the next run.
     """
     source, bundle = find_checkout(request.source), request.out
-    _check_target(bundle)
-    bundle.mkdir(parents=True, exist_ok=True)
-    with _alone(bundle):
-        (bundle / SUMS).unlink(missing_ok=True)
-        for pattern in UNFINISHED:
-            for folder in bundle.rglob(pattern):
-                shutil.rmtree(folder)
-        version = chart_version(source)
-        _copy(source, bundle)
-        same_source = _pack(source, bundle, version)
-        # Before the wheels, which take longer: an image may be missing on this machine.
-        base = request.base_image or default_base(source)
-        images = _carry_images(request, base, version, announce)
-        _wheels(request, source, version, announce, same_source=same_source)
-        _packages(request, announce)
-        made = Contents(version, request.pythons, base, images, has_packages=request.packages is not None)
-        (bundle / "README.md").write_text(readme(made))
-        announce("checksums")
-        write_sums(bundle)
+    for python in request.pythons:
+        if not PYTHON.fullmatch(python):
+            raise CommandError(f"--python: {python!r} is no version of Python such as 3.12")
+    _claim(bundle)
+    (bundle / SUMS).unlink(missing_ok=True)
+    version = chart_version(source)
+    _copy(source, bundle, version)
+    # Before the wheels, which take longer: an image may be missing on this machine.
+    base = request.base_image or default_base(source)
+    images = carry_images(request, base, version, announce)
+    _wheels(request, source, version, announce)
+    carry_packages(request, announce)
+    made = Contents(version, request.pythons, base, images, has_packages=request.packages is not None)
+    (bundle / "README.md").write_text(contents.readme(made))
+    announce("checksums")
+    write_sums(bundle)
     return made
 
 
@@ -117,95 +104,41 @@ def default_base(source: Path) -> str:
     return found[1]
 
 
-def _check_target(bundle: Path) -> None:
-    """Refuses a folder with unrelated files: the list of checksums would include them."""
-    if bundle.is_dir() and any(bundle.iterdir()) and not (bundle / "requirements" / "run.txt").exists():
-        raise CommandError(
-            f"--out: {str(bundle)!r} holds something else; name a new folder, or that of an earlier bundle"
-        )
+def pack(archive: Path, folder: Path, names: Sequence[str], top: str = "") -> None:
+    """Writes a .tar.gz of files and folders, below `top`; the same contents give the same bytes."""
+    unfinished = archive.with_name(f".{archive.name}")
+    same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]
+    left_out = [f"--exclude={pattern}" for pattern in ("__pycache__", "*.egg-info", ".DS_Store")]
+    move = f"--transform=flags=r;s,^,{top},"
+    create = ["tar", "--create", "--gzip", f"--file={unfinished}", *same, *left_out, move, f"--directory={folder}"]
+    subprocess.run([*create, *names], check=True, stdin=subprocess.DEVNULL)
+    unfinished.replace(archive)
 
 
-@contextmanager
-def _alone(bundle: Path) -> Iterator[None]:
-    """Locks the folder; the kernel releases the lock if the process dies."""
-    folder = os.open(bundle, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise CommandError(f"--out: another process writes {str(bundle)!r}") from None
-    finally:
-        os.close(folder)
-
-
-def _copy(source: Path, bundle: Path) -> None:
-    shutil.rmtree(bundle / contents.EXAMPLES, ignore_errors=True)
-    for folder in ("requirements", "chart", "crd", "docs", "source"):
-        (bundle / folder).mkdir(exist_ok=True)
-    for name, target in contents.COPIED.items():
-        shutil.copyfile(source / name, bundle / target)
-    shutil.copytree(source / contents.EXAMPLES, bundle / contents.EXAMPLES)
-    (bundle / ".dockerignore").write_text(contents.DOCKERIGNORE)
-
-
-def _pack(source: Path, bundle: Path, version: str) -> bool:
-    """Packs the chart and the sources; returns whether the sources are the same as in the bundle before."""
-    chart = source / contents.CHART
-    _drop_others(bundle / "chart", f"{chart.name}-{version}.tgz")
-    pack(bundle / f"chart/{chart.name}-{version}.tgz", chart.name, chart, ["."])
-    archive = bundle / f"source/tpujob-{version}.tar.gz"
-    _drop_others(archive.parent, archive.name)
-    now = archive.with_name("unfinished.tar.gz")
-    pack(now, f"tpujob-{version}", source, (*contents.SOURCES, *contents.SOURCE_FILES))
-    is_same = archive.exists() and sha256(now) == sha256(archive)
-    if not is_same:
-        # Before the new source is there: if our wheels are not rebuilt in this run, the old ones must not count as its.
-        (bundle / OWN_LOCK).unlink(missing_ok=True)
-    now.replace(archive)
-    return is_same
-
-
-def _drop_others(folder: Path, name: str) -> None:
-    """Removes files with other names, which earlier versions left."""
-    for old in folder.iterdir():
-        if old.name != name:
-            old.unlink()
-
-
-def _carry_images(
+def carry_images(
     request: BundleRequest, base: str, version: str, announce: Callable[[str], object]
 ) -> tuple[CarriedImage, ...]:
-    bundle = request.out
-    files: list[str] = []
-    if request.with_images and request.archives:
-        (bundle / "images").mkdir(exist_ok=True)
-        for archive in request.archives:
-            _read(archive)
-            target = bundle / "images" / archive.name
-            # A run that completes a bundle may name archives that are already in it.
-            if not (target.exists() and target.samefile(archive)):
-                announce(f"images/{archive.name}: a copy of {archive}")
-                shutil.copyfile(archive, target)
-            files.append(f"images/{archive.name}")
-    elif request.with_images:
-        names = (*contents.product_images(version), base)
-        files = [carry_image(name, bundle, announce) for name in names]
+    """Copies image archives into the bundle, or has the builders of this machine write them."""
+    folder = request.out / "images"
+    carried = {}
     if request.with_images:
-        files += [carry_image(name, bundle, announce) for name in request.more_images]
-    for old in (bundle / "images").glob("*"):
-        if f"images/{old.name}" not in files:
-            old.unlink()
-    return tuple(CarriedImage(file, _read(bundle / file)) for file in files)
+        folder.mkdir(exist_ok=True)
+        for archive in request.archives:
+            carried[archive.name] = names_in(archive)
+            # A run that completes a bundle may name archives that are already in it.
+            if not ((folder / archive.name).exists() and (folder / archive.name).samefile(archive)):
+                announce(f"images/{archive.name}: a copy of {archive}")
+                shutil.copyfile(archive, folder / archive.name)
+        ours = () if request.archives else (*contents.product_images(version), base)
+        for image in (*ours, *request.more_images):
+            builder = save_image(image, folder / archive_name(image))
+            announce(f"images/{archive_name(image)}: {image} from {builder}")
+            carried[archive_name(image)] = (full_name(image),)
+    _keep_only(folder, carried)
+    return tuple(CarriedImage(f"images/{file}", names) for file, names in carried.items())
 
 
-def _read(archive: Path) -> tuple[str, ...]:
-    try:
-        return read_archive(archive).names
-    except ValueError as error:
-        raise CommandError(f"--images: {error}") from None
-
-
-def _packages(request: BundleRequest, announce: Callable[[str], object]) -> None:
+def carry_packages(request: BundleRequest, announce: Callable[[str], object]) -> None:
     """Fills the folder for `spec.packages` with the pins and their wheels for each Python; without pins, removes it."""
     place = request.out / contents.PACKAGES
     if request.packages is None:
@@ -213,41 +146,61 @@ def _packages(request: BundleRequest, announce: Callable[[str], object]) -> None
         return
     try:
         text = request.packages.read_text()
-        pins = read_lock(text)
+        fetch_wheels(text, request.pythons, place, request.wheels, announce)
     except (OSError, ValueError) as error:
         raise CommandError(
             f"--packages: {request.packages}: {error}; `uv pip compile --generate-hashes` pins"
         ) from None
-    folder = WheelFolder(place, request.wheels, announce)
-    folder.drop_damaged(pins)
-    needed = set().union(*(folder.fetch(pins, target) for target in _targets(request)))
     (place / contents.PINS).write_text(text)
-    folder.keep_only(needed | {contents.PINS})
 
 
-def _targets(request: BundleRequest) -> list[Target]:
+def _claim(bundle: Path) -> None:
+    """Makes the folder, and keeps other processes and folders with unrelated files from being written to."""
+    if bundle.is_dir() and any(bundle.iterdir()) and not (bundle / "requirements" / "run.txt").exists():
+        raise CommandError(
+            f"--out: {str(bundle)!r} holds something else; name a new folder, or that of an earlier bundle"
+        )
+    bundle.mkdir(parents=True, exist_ok=True)
     try:
-        return [Target(python) for python in request.pythons]
-    except ValueError as error:
-        raise CommandError(f"--python: {error}") from None
+        # Never closed: the kernel releases the lock when the process ends.
+        fcntl.flock(os.open(bundle, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandError(f"--out: another process writes {str(bundle)!r}") from None
 
 
-def _wheels(
-    request: BundleRequest, source: Path, version: str, announce: Callable[[str], object], *, same_source: bool
-) -> None:
-    requirements = request.out / "requirements"
-    targets = _targets(request)
-    pins = union(read_lock((requirements / f"{name}.txt").read_text()) for name in contents.LOCKS)
-    folder = WheelFolder(request.out / "wheels", request.wheels, announce)
-    folder.drop_damaged(pins)
-    needed = set().union(*(folder.fetch(pins, target) for target in targets))
-    own_lock_file = request.out / OWN_LOCK
-    own = folder.find(read_lock(own_lock_file.read_text())) if same_source and own_lock_file.exists() else None
-    if own is None:
-        announce("building our wheels")
-        built = folder.build_own([source / place for place in contents.OWN.values()])
-        sums = {distribution: sha256(wheel) for distribution, wheel in built.items()}
-        for name, distributions in contents.OWN_LOCKS.items():
-            (requirements / f"{name}.txt").write_text(own_lock(sums, version, distributions))
-        own = {wheel.name for wheel in built.values()}
-    folder.keep_only(needed | own)
+def _copy(source: Path, bundle: Path, version: str) -> None:
+    """Copies files, and packs the chart and the sources."""
+    for folder in ("requirements", "chart", "crd", "docs", "source"):
+        (bundle / folder).mkdir(exist_ok=True)
+    for name, target in contents.COPIED.items():
+        shutil.copyfile(source / name, bundle / target)
+    shutil.rmtree(bundle / contents.EXAMPLES, ignore_errors=True)
+    shutil.copytree(source / contents.EXAMPLES, bundle / contents.EXAMPLES)
+    (bundle / ".dockerignore").write_text(contents.DOCKERIGNORE)
+    chart = source / contents.CHART
+    packed = bundle / f"chart/{chart.name}-{version}.tgz"
+    pack(packed, chart.parent, (chart.name,))
+    _keep_only(packed.parent, {packed.name})
+    packed = bundle / f"source/tpujob-{version}.tar.gz"
+    pack(packed, source, (*contents.SOURCES, *contents.SOURCE_FILES), f"tpujob-{version}/")
+    _keep_only(packed.parent, {packed.name})
+
+
+def _wheels(request: BundleRequest, source: Path, version: str, announce: Callable[[str], object]) -> None:
+    folder, requirements = request.out / "wheels", request.out / "requirements"
+    for wheel in folder.glob("tpujob*.whl"):
+        wheel.unlink()
+    locks = [(requirements / f"{name}.txt").read_text() for name in contents.LOCKS]
+    fetch_wheels("\n".join(locks), request.pythons, folder, request.wheels, announce)
+    announce("building our wheels")
+    build_wheels([source / place for place in contents.OWN.values()], folder)
+    built = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in folder.glob("tpujob*.whl")}
+    for name, distributions in contents.OWN_LOCKS.items():
+        (requirements / f"{name}.txt").write_text(own_lock(built, version, distributions))
+
+
+def _keep_only(folder: Path, names: set[str] | dict[str, tuple[str, ...]]) -> None:
+    """Removes what earlier or interrupted runs left."""
+    for old in folder.glob("*"):
+        if old.name not in names:
+            old.unlink()
