@@ -1,4 +1,4 @@
-"""What four processes saved is restored by one, two and eight, on meshes of another form, bit by bit."""
+"""What four processes saved is restored by one and by eight, on meshes of another form, bit by bit."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_all_processes_find_the_same_and_save_it(saved):
     assert parts == [f"ocdbt.process_{index}" for index in range(SAVED_BY[0])]
 
 
-@pytest.mark.parametrize(("count", "mesh"), [(1, (2, 4)), (2, (8, 1)), (8, (1, 8))], ids=["one", "two", "eight"])
+@pytest.mark.parametrize(("count", "mesh"), [(1, (2, 4)), (8, (1, 8))], ids=["one", "eight"])
 def test_any_number_of_processes_restores_the_same_bits(saved, tmp_path, count, mesh):
     directory, found = saved
     restored = run(tmp_path / "run", directory, count, mesh, save=False)

@@ -23,12 +23,10 @@ AT_ONCE = 4
 TABLE_SECONDS = 7200
 
 TELLING = (
-    Cell("503, for a while", "save"),
     Cell("cut answers, for a while", "restore"),
     Cell("DNS gone, for a while", "data"),
     Cell("full disk, for a while", "export"),
     Cell("403", "extract"),
-    Cell("OOM kill", "step"),
 )
 
 

@@ -8,6 +8,7 @@ import logging
 from random import Random
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.operator.building import job
 from tests.operator.simulation import operator, virtual_time
@@ -167,17 +168,22 @@ def batch(first: int, **kind: bool) -> list[str]:
     return [what for seed in range(first, first + BATCH) for what in broken_promises(seed, **kind)]
 
 
-@pytest.mark.parametrize("first", range(0, 2000, BATCH))
+def batches(seeds: int, always: int) -> list[ParameterSet]:
+    """The first seed of each batch; those from `always` on are played by `make faults`."""
+    return [pytest.param(first, marks=[pytest.mark.faults] * (first >= always)) for first in range(0, seeds, BATCH)]
+
+
+@pytest.mark.parametrize("first", batches(2000, always=400))
 def test_promises_hold_in_random_schedules(first: int) -> None:
     assert batch(first) == []
 
 
-@pytest.mark.parametrize("first", range(0, 250, BATCH))
+@pytest.mark.parametrize("first", batches(250, always=100))
 def test_promises_hold_while_slices_come_and_go(first: int) -> None:
     assert batch(first, is_elastic=True) == []
 
 
-@pytest.mark.parametrize("first", range(0, 100, BATCH))
+@pytest.mark.parametrize("first", batches(100, always=50))
 def test_promises_hold_while_processes_save(first: int) -> None:
     assert batch(first, is_elastic=True, saves=True) == []
 
