@@ -427,7 +427,7 @@ ROWS: dict[str, Wrong] = {
     ),
     "an unknown format": Wrong(
         _trainer(data={"path": "x", "format": "xlsx"}),
-        'spec.trainer.data.format: "xlsx" is not allowed; one of "parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "csv", "text"',
+        'spec.trainer.data.format: "xlsx" is not allowed; one of "parquet", "arrow", "arrayrecord", "tfrecord", "webdataset", "jsonl", "csv", "text"',
         api="spec.trainer.data.format",
     ),
     "a typing error in data": Wrong(

@@ -19,6 +19,18 @@ def write_parquet(path: Path, texts: Sequence[str]) -> None:
     pq.write_table(pa.table({"text": list(texts)}), path, row_group_size=7)
 
 
+def write_arrow(path: Path, texts: Sequence[str]) -> None:
+    rows = pa.table({"id": [7] * len(texts), "text": list(texts)})
+    with pa.ipc.new_stream(path, rows.schema) as stream:
+        stream.write_table(rows, max_chunksize=7)
+
+
+def write_arrow_file(path: Path, texts: Sequence[str]) -> None:
+    rows = pa.table({"text": pa.array(texts).dictionary_encode()})
+    with pa.ipc.new_file(path, rows.schema) as stream:
+        stream.write_table(rows, max_chunksize=50)
+
+
 def write_jsonl(path: Path, texts: Sequence[str]) -> None:
     path.write_bytes(b"".join(json_line(text) for text in texts))
 
@@ -90,6 +102,7 @@ def write_tar_zst(path: Path, texts: Sequence[str]) -> None:
 
 WRITERS = {
     "a.parquet": write_parquet,
+    "a.arrow": write_arrow,
     "a.jsonl": write_jsonl,
     "a.jsonl.gz": write_jsonl_gz,
     "a.json.zst": write_jsonl_zst,

@@ -8,6 +8,7 @@ _PACKED = ("", ".gz", ".zst")
 
 FILE_ENDINGS: Mapping[str, Tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow",),
     "arrayrecord": (".array_record", ".arrayrecord"),
     "tfrecord": (".tfrecord", ".tfrecords"),
     "webdataset": (".tar", ".tar.gz", ".tgz", ".tar.zst"),

@@ -35,6 +35,30 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         make_manifest(DataConfig(path=str(tmp_path)))
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_damaged_arrow_file_is_named_whatever_byte_is_another(tmp_path, compression):
+    rows = pa.table({"text": [f"row {number}" for number in range(40)]})
+    with pa.ipc.new_stream(
+        tmp_path / "a.arrow", rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as stream:
+        stream.write_table(rows, max_chunksize=20)
+    content = (tmp_path / "a.arrow").read_bytes()
+    if compression:
+        with pytest.raises(ConfigurationError, match=r"a\.arrow' has compressed batches"):
+            make_manifest(DataConfig(path=str(tmp_path)))
+        return
+    refused = []
+    for at in range(0, len(content), 5):
+        for harmed in (content[:at] + b"\xff" + content[at + 1 :], content[:at]):
+            (tmp_path / "a.arrow").write_bytes(harmed)
+            try:
+                UnitReader(make_manifest(DataConfig(path=str(tmp_path / "a.arrow")))).read(0)
+            except (ConfigurationError, NotFoundError) as error:
+                refused.append(str(error))
+    assert len(refused) > len(content) / 10
+    assert all("a.arrow" in message for message in refused)
+
+
 @pytest.mark.parametrize("harm", [lambda data: data[:50], lambda data: b"", lambda data: data[:-8] + b"x" * 8])
 def test_damaged_list_of_data_is_named(tmp_path, harm):
     (tmp_path / "a.txt").write_text("some words\n")

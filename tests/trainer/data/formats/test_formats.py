@@ -24,6 +24,7 @@ from tests.trainer.data.data_files import (
     example,
     json_line,
     write_array_records,
+    write_arrow_file,
     write_jsonl,
     write_text,
     write_tfrecords,
@@ -37,7 +38,7 @@ from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
-ALL_WRITERS = {**WRITERS, **LINES_BY_CONTENT, **READ_WHOLE}
+ALL_WRITERS = {**WRITERS, "file.arrow": write_arrow_file, **LINES_BY_CONTENT, **READ_WHOLE}
 TEXTS = [f"row-{row};" + 'é\t\\"x' * (row * 7 % 50) for row in range(300)]
 
 
@@ -57,7 +58,7 @@ def test_each_row_is_in_one_unit(tmp_path, name, unit_bytes):
 
     assert rows_of(manifest) == TEXTS
     if name not in READ_WHOLE and not name.endswith(("gz", "zst", "tar")):
-        assert (manifest.num_units > 5) == (unit_bytes < 10_000 or name == "a.parquet")
+        assert (manifest.num_units > 5) == (unit_bytes < 10_000 or name in ("a.parquet", "a.arrow", "file.arrow"))
 
 
 @settings(max_examples=25)

@@ -3,12 +3,22 @@
 import json
 
 import pytest
+from datasets import Dataset, DatasetDict
 
+from tests.trainer.data.data_files import write_arrow
 from tests.trainer.data.parquet_files import write_groups
-from tpujob_trainer.data import DataConfig
+from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.listing import list_source
+from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.folder_kinds import split_of
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+
+
+def read(folder, **more):
+    manifest = make_manifest(DataConfig(path=str(folder), **more))
+    reader = UnitReader(manifest)
+    rows = [row for unit in range(manifest.num_units) for row in reader.read(unit).column.to_pylist()]
+    return [row.decode() if isinstance(row, bytes) else row for row in rows]
 
 
 def paths(folder, **more):
@@ -23,11 +33,6 @@ def paths(folder, **more):
         ([".hoodie/hoodie.properties"], "a Hudi table .*Spark"),
         (["metadata/v1.metadata.json", "metadata/snap.avro"], "an Iceberg table .*pyiceberg"),
         (["_versions/1.manifest", "data/0.lance"], "a Lance data set .*lance.dataset"),
-        (
-            ["dataset_info.json", "state.json", "data-00000-of-00001.arrow"],
-            "a data set of save_to_disk .*load_from_disk",
-        ),
-        (["dataset_dict.json", "train/dataset_info.json", "train/state.json"], "a DatasetDict on disk .*SPLIT"),
     ],
 )
 def test_a_folder_that_has_a_list_of_its_files_is_named(tmp_path, names, kind):
@@ -44,6 +49,41 @@ def test_names_that_are_like_those_of_tables_are_rows(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps({"text": "a row"}))
     assert paths(tmp_path) == ["metadata/a.json", "state.json"]
+
+
+def test_rows_of_save_to_disk_are_those_that_its_list_names(tmp_path):
+    rows = [f"row {number}" for number in range(2500)]
+    Dataset.from_dict({"id": range(2500), "text": rows}).save_to_disk(tmp_path / "a", num_shards=2)
+    write_arrow(tmp_path / "a/cache-of-map.arrow", ["not a row"])
+    assert read(tmp_path / "a") == rows
+    assert read(tmp_path / "a", max_rows=1100) == rows[:1100]
+
+    (tmp_path / "a/data-00001-of-00002.arrow").unlink()
+    with pytest.raises(
+        NotFoundError, match=r"state\.json lists 2 files, but 'data-00001-of-00002\.arrow' is not there"
+    ):
+        paths(tmp_path / "a")
+
+
+def test_rows_of_a_dataset_dict_are_those_of_a_split(tmp_path, caplog):
+    def one(text):
+        return Dataset.from_dict({"text": [text]})
+
+    DatasetDict({"train": one("train"), "test_sft": one("test")}).save_to_disk(tmp_path / "both")
+    assert read(tmp_path / "both", split="test_sft") == ["test"]
+    assert not caplog.records
+    assert read(tmp_path / "both") == ["train"]
+    assert "of the splits test_sft, train, train is read; split chooses" in caplog.text
+    with pytest.raises(ConfigurationError, match=r"split: 'test' is not a split .*; there are test_sft, train"):
+        paths(tmp_path / "both", split="test")
+    DatasetDict({"all": one("all")}).save_to_disk(tmp_path / "one")
+    assert read(tmp_path / "one") == ["all"]
+
+
+def test_conversations_of_save_to_disk_are_read(tmp_path):
+    said = [[{"role": "user", "content": "hello"}], [{"role": "assistant", "content": "yes"}]]
+    Dataset.from_dict({"messages": said}).save_to_disk(tmp_path)
+    assert read(tmp_path, messages_column="messages", loss_on="all") == said
 
 
 @pytest.mark.parametrize("name", ["{}/0.parquet", "data/{}-00000-of-00001.parquet", "{}.parquet"])

@@ -19,7 +19,7 @@ from tpujob_trainer.parsing.references import require_reference
 
 FIELD = "spec.trainer.data"
 
-FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "csv", "text"]
+FormatName = Literal["parquet", "arrow", "arrayrecord", "tfrecord", "webdataset", "jsonl", "csv", "text"]
 
 SPECIAL_NAMES = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
 """Names that templates get from the tokenizer; all other names are columns."""
@@ -45,16 +45,16 @@ class SourceConfig:
     """Keys of which exactly one is given."""
 
     path: str | None = None
-    """A file, a folder (all its levels) or a pattern; local or a URL, as in gs://bucket/text/*.parquet. Parquet, jsonl
-    and CSV (also .gz and .zst), text, array records, TFRecords, webdataset tars, or the folder of one version of a TFDS
-    data set."""
+    """A file, a folder (all its levels) or a pattern; local or a URL, as in gs://bucket/text/*.parquet. Parquet, Arrow,
+    jsonl and CSV (also .gz and .zst), text, array records, TFRecords, webdataset tars, what datasets.save_to_disk
+    writes, or the folder of one version of a TFDS data set."""
     dataset: str | None = None
     """A data set of the Hugging Face hub, as in HuggingFaceFW/fineweb-edu, or a folder laid out like one."""
     dataset_config: str | None = None
     """Which of the dataset's configurations (the hub calls them subsets). Default: its default one."""
     split: str | None = None
-    """Which split of a dataset or of a TFDS folder (default: train), or of a folder whose names say train, test or
-    validation (default: all files)."""
+    """Which split of a dataset, a DatasetDict on disk or a TFDS folder (default: train), or of a folder whose names say
+    train, test or validation (default: all files)."""
     revision: str | None = None
     """Branch, tag or commit of the dataset. The commit it means when the run begins is kept for the whole run."""
     format: FormatName | None = None

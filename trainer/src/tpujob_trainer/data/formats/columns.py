@@ -11,11 +11,20 @@ from tpujob_trainer.errors import ConfigurationError
 
 
 def require_kind(schema: Any, path: str, column: Column) -> None:
-    """Checks that the column of an Arrow schema has a type of the kind that it is used as.
+    """Checks that an Arrow schema has the columns, once each, and with a type of the kind that they are used as.
 
     Raises:
         ConfigurationError: it has not; the message names its type, and the columns that would fit.
     """
+    for name in column.names:
+        if name not in schema.names:
+            raise ConfigurationError(
+                f"{column.field}: {name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
+            )
+        if schema.names.count(name) > 1:
+            raise ConfigurationError(
+                f"{column.field}: {path!r} has {schema.names.count(name)} columns named {name!r}; write it with one"
+            )
     if column.kind == "row":
         return
     test = {"text": is_text, "messages": is_messages, "tokens": is_tokens}[column.kind]

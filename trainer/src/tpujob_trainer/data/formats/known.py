@@ -6,6 +6,7 @@ import re
 
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.arrayrecord import ArrayRecord
+from tpujob_trainer.data.formats.arrow import Arrow
 from tpujob_trainer.data.formats.format import Format
 from tpujob_trainer.data.formats.lines import BOM, JsonLines, Text, is_json_document
 from tpujob_trainer.data.formats.parquet import Parquet
@@ -14,7 +15,16 @@ from tpujob_trainer.data.formats.tfrecord import TFRecord
 from tpujob_trainer.data.formats.values import BROKEN, value_of_json
 from tpujob_trainer.data.formats.webdataset import WebDataset
 
-FORMATS: tuple[Format, ...] = (Parquet(), ArrayRecord(), TFRecord(), WebDataset(), JsonLines(), Separated(), Text())
+FORMATS: tuple[Format, ...] = (
+    Parquet(),
+    Arrow(),
+    ArrayRecord(),
+    TFRecord(),
+    WebDataset(),
+    JsonLines(),
+    Separated(),
+    Text(),
+)
 """In the order in which a folder is searched: the first format that has files there is used."""
 
 _SHARD = re.compile(r"-\d{4,}-of-\d{4,}$")

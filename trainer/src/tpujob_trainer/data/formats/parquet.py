@@ -183,17 +183,8 @@ def _has_dictionary(footer: Footer, group: int, leaves: list[int]) -> bool:
 
 def _leaves(footer: Footer, path: str, column: Column) -> list[int]:
     """The numbers of the parquet columns that make up the requested ones; none in a file without rows."""
-    schema, metadata = footer.schema, footer.metadata
-    for name in column.names:
-        if name not in schema.names:
-            raise ConfigurationError(
-                f"{column.field}: {name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
-            )
-        if schema.names.count(name) > 1:
-            raise ConfigurationError(
-                f"{column.field}: {path!r} has {schema.names.count(name)} columns named {name!r}; write it with one"
-            )
-    require_kind(schema, path, column)
+    metadata = footer.metadata
+    require_kind(footer.schema, path, column)
     if not metadata.num_row_groups:
         return []
     paths = [metadata.row_group(0).column(at).path_in_schema for at in range(metadata.num_columns)]

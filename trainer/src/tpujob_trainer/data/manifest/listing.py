@@ -14,6 +14,7 @@ from tpujob_trainer.data.manifest.left_out import known_by_content
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, find_root, list_files
 from tpujob_trainer.data.sources.folder_kinds import split_of
 from tpujob_trainer.data.sources.hugging_face import dataset_files
+from tpujob_trainer.data.sources.saved_dataset import saved_files
 from tpujob_trainer.data.sources.tfds import find_tfds_version
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
@@ -49,10 +50,12 @@ def list_source(config: SourceConfig, field: str) -> Listing:
         assert config.path is not None
         what, where = config.path, f"{field}.path"
         root, files = list_files(config.path, where)
-        version = find_tfds_version(root, files)
+        saved = saved_files(root, files, config.split, field)
+        version = find_tfds_version(root, files) if saved is None else None
         if version is not None:
             return Listing(root, format_named(version.format), version.files_of(config.split, field))
-        files = _of_split(config, files, field)
+        files, is_of_split = saved or (files, False)
+        files = files if is_of_split else _of_split(config, files, field)
     return _of_one_format(config, root, files, what, where)
 
 

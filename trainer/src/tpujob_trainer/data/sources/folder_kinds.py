@@ -1,4 +1,4 @@
-"""Folders that are more than the files in them: tables with a log, saved data sets, and splits beside one another."""
+"""Folders that are more than the files in them: tables with a log, and splits beside one another."""
 
 import re
 from collections.abc import Iterable
@@ -10,12 +10,9 @@ _KINDS = {
     r"\.hoodie/": ("a Hudi table", "Spark"),
     r"metadata/[^/]*\.metadata\.json$": ("an Iceberg table", "`table.scan().to_arrow()` of pyiceberg"),
     r"_versions/[^/]*\.manifest$": ("a Lance data set", "`lance.dataset(PATH).to_table()`"),
-    r"dataset_dict\.json$": ("a DatasetDict on disk", "`datasets.load_from_disk(PATH)[SPLIT].to_parquet(FILE)`"),
-    r"state\.json$": ("a data set of save_to_disk", "`datasets.load_from_disk(PATH).to_parquet(FILE)`"),
 }
 """By a pattern of the names in it: what it is, and what reads its rows."""
 _KIND = re.compile(rf"(?:^|/)(?:{'|'.join(f'({pattern})' for pattern in _KINDS)})")
-_STATE, _INFO = "state.json", "dataset_info.json"
 _SPLITS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -30,10 +27,9 @@ def require_loose_files(paths: Iterable[str], what: str, field: str) -> None:
     Raises:
         ConfigurationError: they are; what reads them is named.
     """
-    there = set(paths)
-    for path in sorted(there):
+    for path in sorted(paths):
         found = _KIND.search(path)
-        if found is None or (path.endswith(_STATE) and path.removesuffix(_STATE) + _INFO not in there):
+        if found is None:
             continue
         kind, reader = list(_KINDS.values())[(found.lastindex or 0) - 1]
         raise ConfigurationError(

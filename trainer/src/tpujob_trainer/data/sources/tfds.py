@@ -75,6 +75,8 @@ def find_tfds_version(root: DataRoot, files: list[DataFile]) -> TfdsVersion | No
         return None
     with root.open(info.path, info.size) as file:
         facts = kept_object(file.read(), f"spec.trainer.data.path: {root.locate(_INFO)}", "copy it anew")
+    if isinstance(facts.get("splits"), dict):
+        return None  # of the `datasets` library, whose files have the same name
     file_format = facts.get("fileFormat", "tfrecord")
     if file_format not in _FORMATS:
         raise ConfigurationError(
