@@ -85,6 +85,7 @@ CALL {{ message['tool_calls'][0]['function']['name'] }}{{ eos_token }}
 {% endif %}
 {% endfor %}
 """
+NAMED = {"default": MARKED_AND_DATED, "tool_use": CHATML_WITH_TOOLS}
 TOOLS = [
     {
         "type": "function",
@@ -124,6 +125,9 @@ CASES: list[dict[str, Any]] = [
         "template": CALLS_BY_NO_CONTENT,
         "messages": [{"content": None, **message} for message in CALLED],
     },
+    {"name": "tool_use where there are tools", "template": NAMED, "messages": CALLED, "tools": TOOLS},
+    {"name": "tool_use where the list of tools is empty", "template": NAMED, "messages": TURNS, "tools": []},
+    {"name": "default where there are none", "template": NAMED, "messages": TURNS},
     {"name": "marked", "template": MARKED_AND_DATED, "messages": TURNS, "arguments": {"reasoning_effort": "high"}},
 ]
 DATE = "2026-01-31"
@@ -151,9 +155,16 @@ def written(case: dict[str, Any]) -> dict[str, Any]:
             return cls.fromisoformat(DATE)
 
     chat_template_utils.datetime = Day
+    template = case["template"]
+    if isinstance(template, dict):
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+
+        named = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=template)
+        template = named.get_chat_template(tools=case.get("tools"))
     special = {"bos_token": "<s>", "eos_token": "</s>"}
     beside: dict[str, Any] = {
-        "chat_template": case["template"],
+        "chat_template": template,
         "tools": case.get("tools"),
         **special,
         **case.get("arguments", {}),
@@ -161,7 +172,7 @@ def written(case: dict[str, Any]) -> dict[str, Any]:
     messages = case["messages"]
     asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     texts, spans = chat_template_utils.render_jinja_template(
-        conversations=[messages], return_assistant_tokens_mask="generation" in case["template"], **beside
+        conversations=[messages], return_assistant_tokens_mask="generation" in template, **beside
     )
     prompts, _ = chat_template_utils.render_jinja_template(conversations=[asked], add_generation_prompt=True, **beside)
     learned = [texts[0][begin:end] for begin, end in spans[0]] if spans else None

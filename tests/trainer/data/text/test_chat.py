@@ -22,16 +22,18 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def of_case(case: dict[str, Any]) -> ChatTemplate:
-    chat = ChatTemplate.compiled(case["template"], SPECIAL, "a tokenizer")
+    named = case["template"] if isinstance(case["template"], dict) else {"default": case["template"]}
+    chat = ChatTemplate.of(named, SPECIAL, "a tokenizer")
+    assert chat is not None
     return chat.called(ChatCall(json.dumps(case.get("arguments", {})), DATE))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_text_prompt_and_marks_equal_transformers(case):
     chat, tools = of_case(case), case.get("tools")
-    written = chat.rendered(case["messages"], "assistant", tools=tools)
+    written = chat.written(case["messages"], loss_on="assistant", is_prompt=False, tools=tools)
     assert written.text == case["text"]
-    assert chat.prompt(case["messages"], tools=tools) == case["prompt"]
+    assert chat.written(case["messages"], loss_on="all", is_prompt=True, tools=tools).text == case["prompt"]
     if case["learned"]:
         assert [written.text[begin:end] for begin, end in written.learned] == case["learned"]
 
@@ -48,6 +50,15 @@ def made_of_rows(rows: pa.Table, chat: ChatTemplate, **config: Any) -> Made:
     struct = rows.to_struct_array() if column.kind == "row" else rows["chat"]
     struct = struct.combine_chunks() if isinstance(struct, pa.ChunkedArray) else struct
     return kind_of(column, Tokenizer())(struct, np.arange(len(rows)))  # type: ignore[arg-type]
+
+
+def test_tools_that_a_template_never_writes_are_refused():
+    case = next(case for case in CASES if case["name"] == "marked")
+    rows = pa.Table.from_pylist([{"chat": case["messages"], "tools": CASES[0]["tools"]}])
+    with pytest.raises(
+        ConfigurationError, match=r"^spec\.trainer\.data\.toolsColumn: the chat template never writes tools"
+    ):
+        made_of_rows(rows, of_case(case), tools_column="tools")
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["JSON", "Arrow"])

@@ -123,3 +123,25 @@ def test_other_file_is_no_tokenizer(tmp_path, content):
 def test_tokenizer_without_an_end_is_refused(tmp_path, definition):
     with pytest.raises(ConfigurationError, match="has no token that ends a document; name one as eos_token"):
         load(tmp_path, definition.replace("</s>", "<nothing>"))
+
+
+@pytest.mark.parametrize("is_beside", [True, False], ids=["additional_chat_templates", "a list of chat_template"])
+def test_tool_use_is_the_template_where_there_are_tools(tmp_path, definition, is_beside):
+    texts = {"default": "DEFAULT", "tool_use": "TOOLS {{ tools }}", "rag": "RAG"}
+    settings = {"eos_token": "</s>", "chat_template": [{"name": key, "template": text} for key, text in texts.items()]}
+    if is_beside:
+        settings["chat_template"] = "not this"
+        (tmp_path / "chat_template.jinja").write_text(texts["default"])
+        (tmp_path / "additional_chat_templates").mkdir()
+        (tmp_path / "additional_chat_templates/tool_use.jinja").write_text(texts["tool_use"])
+    tokenizer = load(tmp_path, definition, settings)
+    said = [{"role": "user", "content": "hello"}]
+
+    def written(tools):
+        return tokenizer.chat_template.written(said, loss_on="all", is_prompt=False, tools=tools).text
+
+    assert written(None) == "DEFAULT"
+    assert written([{"name": "weather"}]) == "TOOLS [{'name': 'weather'}]"
+    del settings["chat_template"]
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    assert load(tmp_path, definition, settings).fingerprint != tokenizer.fingerprint

@@ -68,6 +68,11 @@ class Column:
         """The columns that are read."""
         return tuple(self.name.split(", ")) if self.kind == "row" else (self.name,)
 
+    def field_of(self, name: str) -> str:
+        """The field that names one of the columns."""
+        is_tools = self.conversation is not None and name == self.conversation[1]
+        return f"{self.field.rpartition('.')[0]}.toolsColumn" if is_tools else self.field
+
     @property
     def writes_text(self) -> bool:
         """Whether a template or a function writes the text of a row, without a chat template."""

@@ -19,7 +19,7 @@ def require_kind(schema: Any, path: str, column: Column) -> None:
     for name in column.names:
         if name not in schema.names:
             raise ConfigurationError(
-                f"{column.field}: {name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
+                f"{column.field_of(name)}: {name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
             )
         if schema.names.count(name) > 1:
             raise ConfigurationError(

@@ -99,8 +99,8 @@ def _require_columns(start: bytes, name: str, column: Column) -> str:
     for wanted in column.names:
         if there.count(wanted) != 1:
             raise ConfigurationError(
-                f"{column.field}: {wanted!r} is {'twice' if wanted in there else 'not'} among the columns that the "
-                f"first line of {name!r} names; there are {', '.join(there)[:300]}"
+                f"{column.field_of(wanted)}: {wanted!r} is {'twice' if wanted in there else 'not'} among the columns "
+                f"that the first line of {name!r} names; there are {', '.join(there)[:300]}"
             )
     return separator
 

@@ -31,6 +31,21 @@ class ChatTemplate:
     """Jinja."""
     given: Mapping[str, Any]
     """Its arguments, apart from the messages."""
+    with_tools: ChatTemplate | None = None
+    """The one that writes conversations with tools instead; None: this one does."""
+
+    @classmethod
+    def of(cls, named: Mapping[str, str], special: Mapping[str, str], name: str) -> ChatTemplate | None:
+        """The default template of a tokenizer, with the one named tool_use if there is one; see `compiled`."""
+        if "default" not in named:
+            return None
+        with_tools = cls.compiled(named["tool_use"], special, name) if "tool_use" in named else None
+        return replace(cls.compiled(named["default"], special, name), with_tools=with_tools)
+
+    @property
+    def writes_tools(self) -> bool:
+        """Whether tools are among what it writes or asks for."""
+        return "tools" in (self.with_tools or self).template.names
 
     @classmethod
     def compiled(cls, source: str, special: Mapping[str, str], name: str) -> ChatTemplate:
@@ -59,7 +74,7 @@ class ChatTemplate:
         given = {**self.given, **json.loads(call.arguments)}
         if call.date:
             given["strftime_now"] = datetime.datetime.fromisoformat(call.date).strftime
-        return replace(self, given=given)
+        return replace(self, given=given, with_tools=self.with_tools and self.with_tools.called(call))
 
     def __call__(self, conversation: Sequence[Any]) -> str:
         """The text of a conversation, with the special tokens written out.
@@ -83,6 +98,8 @@ class ChatTemplate:
         Raises:
             ConversationError: as `rendered` and `prompt`.
         """
+        if tools is not None and self.with_tools is not None:
+            return self.with_tools.written(conversation, loss_on=loss_on, is_prompt=is_prompt, tools=tools)
         if is_prompt:
             return Rendered.whole(self.prompt(conversation, tools=tools))
         return self.rendered(conversation, loss_on, tools=tools)
@@ -134,7 +151,7 @@ class ChatTemplate:
         self, messages: list[Any], tools: Sequence[Any] | None = None, *, add_generation_prompt: bool = False
     ) -> Rendered:
         given = {**self.given, "messages": messages, "add_generation_prompt": add_generation_prompt}
-        if tools:
+        if tools is not None:
             given["tools"] = [without_nothing(tool) for tool in tools]
         try:
             return self.template(**given)

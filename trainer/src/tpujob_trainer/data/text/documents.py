@@ -172,6 +172,11 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
             f"{column.field}: {column.name!r} makes conversations, and the tokenizer has no chat template; name one "
             "that has chat_template in its tokenizer_config.json, or a chat_template.jinja beside it"
         )
+    if chat is not None and column.conversation is not None and not chat.writes_tools:
+        raise ConfigurationError(
+            f"{column.field_of(column.conversation[1])}: the chat template never writes tools; name a tokenizer whose "
+            "template does, or leave the key out"
+        )
     marks_learned = column.loss_on == "assistant"
     if column.kind == "row":
         render = row_renderer(column, tokenizer.special_texts, chat)

@@ -27,7 +27,7 @@ class HuggingFaceTokenizer:
         special: dict[str, str],
         name: str,
         *,
-        chat_template: str | None = None,
+        chat_templates: Mapping[str, str] | None = None,
         special_as_text: bool = False,
     ) -> None:
         """Reads a definition.
@@ -36,7 +36,7 @@ class HuggingFaceTokenizer:
             definition: content of tokenizer.json.
             special: `bos_token` and `eos_token`, if the model's author has named them.
             name: where it came from, for messages.
-            chat_template: Jinja; None: there is none.
+            chat_templates: Jinja, by name: default, and perhaps tool_use; None: there is none.
             special_as_text: encode special tokens in a text as ordinary characters.
 
         Raises:
@@ -59,10 +59,8 @@ class HuggingFaceTokenizer:
                 f"tokenizer_config.json beside it, or call it one of {', '.join(_ENDS)}"
             )
         self.eos: int = eos
-        self.chat_template: ChatTemplate | None = None
-        if chat_template is not None:
-            self.chat_template = ChatTemplate.compiled(chat_template, special, name)
-        self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_template)
+        self.chat_template = ChatTemplate.of(chat_templates or {}, special, name)
+        self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_templates or {})
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = np.array(sorted(number for number, token in added.items() if token.special), dtype=np.int32)
         self.special_texts: Mapping[str, str] = {

@@ -26,7 +26,7 @@ class SentencePieceTokenizer:
         special: dict[str, str],
         name: str,
         *,
-        chat_template: str | None = None,
+        chat_templates: Mapping[str, str] | None = None,
         special_as_text: bool = False,
     ) -> None:
         """Reads a model; the arguments are those of `HuggingFaceTokenizer`.
@@ -51,10 +51,8 @@ class SentencePieceTokenizer:
         if eos is None:
             raise ConfigurationError(f"{FIELD}: {name!r} has no token that ends a document; train it with an eos_id")
         self.eos: int = eos
-        self.chat_template: ChatTemplate | None = None
-        if chat_template is not None:
-            self.chat_template = ChatTemplate.compiled(chat_template, special, name)
-        self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_template)
+        self.chat_template = ChatTemplate.of(chat_templates or {}, special, name)
+        self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_templates or {})
         marks = [re.escape(piece) for piece in sorted(self._by_name, key=len, reverse=True)]
         self._marks = re.compile(f"({'|'.join(marks)})") if marks and not special_as_text else None
         self._given = (definition, special, name)

@@ -68,9 +68,10 @@ class Tokenizer(Protocol):
         """
 
 
-def fingerprint(definition: bytes, bos: int | None, eos: int, chat_template: str | None) -> str:
+def fingerprint(definition: bytes, bos: int | None, eos: int, chat_templates: Mapping[str, str]) -> str:
     """A digest, 32 hexadecimal digits, of everything that the ids of a document depend on."""
     digest = hashlib.blake2b(definition, digest_size=16)
     digest.update(f"{bos}/{eos}".encode())
-    digest.update((chat_template or "").encode())
+    for name in ("default", "tool_use"):
+        digest.update(chat_templates.get(name, "").encode())
     return digest.hexdigest()

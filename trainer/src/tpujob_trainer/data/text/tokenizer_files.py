@@ -26,6 +26,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Such as gpt2 or Qwen/Qwen2.5-7B; a path that exists counts as a path nevertheless."""
 _FILES = (".json", ".model", ".tiktoken")
 _SETTINGS, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
+_TOOL_USE = "additional_chat_templates/tool_use.jinja"
 
 
 def load_tokenizer(config: DataConfig) -> Tokenizer:
@@ -53,14 +54,16 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
         settings = kept_object(
             content_of(filesystem, f"{folder}/{_SETTINGS}") or b"{}", f"{FIELD}: {folder}/{_SETTINGS}", "copy it anew"
         )
-        template = _text(content_of(filesystem, f"{folder}/{_TEMPLATE}"), folder) or _template(settings)
+        files = {"default": _TEMPLATE, "tool_use": _TOOL_USE}
+        beside = {name: _text(content_of(filesystem, f"{folder}/{file}"), folder, file) for name, file in files.items()}
+        templates = {name: text for name, text in beside.items() if text} or _templates(settings)
     if is_tiktoken(definition):
         definition = tokenizer_json(
             definition, settings, file=location.rsplit("/", 1)[-1], problem=f"{FIELD}: {path!r}"
         )
     elif location.endswith(".model"):
-        return SentencePieceTokenizer(definition, _named_tokens(settings), path, chat_template=template)
-    return HuggingFaceTokenizer(definition, _named_tokens(settings), path, chat_template=template)
+        return SentencePieceTokenizer(definition, _named_tokens(settings), path, chat_templates=templates)
+    return HuggingFaceTokenizer(definition, _named_tokens(settings), path, chat_templates=templates)
 
 
 def _found(filesystem: Any, named: str, query: str) -> tuple[str, bytes]:
@@ -75,20 +78,20 @@ def _found(filesystem: Any, named: str, query: str) -> tuple[str, bytes]:
     raise FileNotFoundError(named)
 
 
-def _text(content: bytes | None, folder: str) -> str:
+def _text(content: bytes | None, folder: str, name: str) -> str:
     try:
         return (content or b"").decode()
     except UnicodeDecodeError as error:
-        raise damaged(f"{FIELD}: {folder}/{_TEMPLATE}", error, "copy it anew") from error
+        raise damaged(f"{FIELD}: {folder}/{name}", error, "copy it anew") from error
 
 
-def _template(settings: dict[str, Any]) -> str | None:
-    """`chat_template` of a tokenizer_config.json: text, or a list of named ones of which `default` is taken."""
+def _templates(settings: dict[str, Any]) -> dict[str, str]:
+    """`chat_template` of a tokenizer_config.json by name: text, which is the default one, or a list of named ones."""
     given = settings.get("chat_template")
-    if isinstance(given, list):
-        named = (item for item in given if isinstance(item, dict) and item.get("name") == "default")
-        given = next((item.get("template") for item in named), None)
-    return given if isinstance(given, str) else None
+    if not isinstance(given, list):
+        given = [{"name": "default", "template": given}]
+    named = {item.get("name"): item.get("template") for item in given if isinstance(item, dict)}
+    return {name: text for name, text in named.items() if isinstance(name, str) and isinstance(text, str)}
 
 
 def _named_tokens(settings: dict[str, Any]) -> dict[str, str]:
