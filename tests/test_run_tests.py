@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.run_tests import MOST_RETRIED
+from tools.run_tests import MOST_RETRIED, known
 
 ROOT = Path(__file__).parents[1]
 PASSES = "def test_passes():\n    pass\n"
@@ -73,7 +73,14 @@ def run(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
 def test_test_that_passes_alone_is_listed_and_fails_nothing(tmp_path: Path, workers: str) -> None:
     code, printed = run(tmp_path, f"--numprocesses={workers}", good=PASSES, once=FAILS_ONCE)
     assert code == 0, printed
-    assert "\nFLAKY: test_once.py::test_fails_once: failed in the run, passed alone\n" in printed
+    assert (
+        "\nFLAKY: test_once.py::test_fails_once: failed in the run, passed alone; add it to tests/flaky.toml\n"
+        in printed
+    )
+
+
+def test_known_cause_of_a_flaky_test_is_named() -> None:
+    assert known("tests/launcher/peers/test_replaced_pods.py::test_a").startswith("seen 2026-11: a launcher was")
 
 
 def test_test_that_records_a_figure_passes_alone_too(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,6 +23,7 @@ import pytest
 from tools import test_costs
 
 MOST_RETRIED = 20
+FLAKY = Path(__file__).parents[1] / "tests" / "flaky.toml"
 
 
 class Failures:
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     flaky = [test for test in failures.tests if passes_alone(test, options, environment)]
     failed = [test for test in failures.tests if test not in flaky]
     for test in flaky:
-        say(f"FLAKY: {test}: failed in the run, passed alone")
+        say(f"FLAKY: {test}: failed in the run, passed alone; {known(test)}")
     for test in failed:
         say(f"FAILED TWICE: {test}")
     return code if failed else 0
@@ -73,6 +75,12 @@ def passes_alone(test: str, options: Sequence[str], environment: Mapping[str, st
         if subprocess.run(command, env=environment).returncode != 0:
             return False
         return ElementTree.parse(results).find(".//skipped") is None  # noqa: S314, written by pytest
+
+
+def known(test: str) -> str:
+    """What tests/flaky.toml says of the file of a test."""
+    found = tomllib.loads(FLAKY.read_text())["tests"].get(test.partition("::")[0])
+    return f"seen {found['seen']}: {found['cause']}" if found else f"add it to tests/{FLAKY.name}"
 
 
 def say(line: str) -> None:
