@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.jobs import Jobs
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 from tests.scenes.control_plane.addresses import pod_address
 from tests.scenes.control_plane.reporting import reporting
 from tools.localcluster import pods
@@ -98,7 +98,7 @@ class LocalPods:
         manifest = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": metadata}
         file.write_text(json.dumps({**manifest, "spec": self._spec}))
         command = [sys.executable, "-m", "tpujob", "run", str(file), f"--directory={self._directory}"]
-        variables = {**os.environ, "XLA_FLAGS": XLA_FLAGS}
+        variables = {**os.environ, **COMPILED_ONCE}
         self._run = Process("tpujob run", command, self._directory / "run.log", environment=variables)
         self._run.wait_until_ready("the processes to serve", self._all_serve, timeout_seconds=START_SECONDS)
         for pod in self.pods:

@@ -43,12 +43,15 @@ def test_missing_data(tmp_path, block):
         assert "nowhere" in member.termination_message
 
 
-def test_checkpoint_directory_that_is_a_file(tmp_path, block):
+def test_checkpoint_directory_that_is_a_file_is_one_line(tmp_path, block):
     (tmp_path / "file").write_text("")
     run = fail(tmp_path, block, checkpoint_dir=tmp_path / "file")
     assert codes(run) == [78, 78], run.explain()
     for member in run.members:
         assert f"spec.checkpointDir: {tmp_path / 'file'} is not a directory" in member.termination_message
+        assert len(member.termination_message.splitlines()) == 1
+        said = [line for line in member.log.splitlines() if not line.startswith("tpujob launch: ")]
+        assert said[-1].endswith(member.termination_message)
 
 
 def test_missing_processes(tmp_path, block):
@@ -64,12 +67,3 @@ def test_host_with_too_few_devices(tmp_path, block):
     for member in run.members:
         assert "JAX sees 3 devices (cpu) where spec.accelerator asks for 4" in member.termination_message
         assert re.search(r"; process 1 on host \S+ has 1;", member.termination_message)
-
-
-def test_every_message_is_one_line(tmp_path, block):
-    run = fail(tmp_path, block, checkpoint_dir="/proc/nowhere")
-    assert codes(run) == [77, 77], run.explain()
-    for member in run.members:
-        assert len(member.termination_message.splitlines()) == 1
-        said = [line for line in member.log.splitlines() if not line.startswith("tpujob launch: ")]
-        assert said[-1].endswith(member.termination_message)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 from tpujob.data.from_folder import folder_to_parquet
 
 pytestmark = pytest.mark.processes
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def tpujob(folder: Path, *arguments: str) -> dict[str, Any]:
     """The last object that a command prints."""
     command = [sys.executable, "-m", "tpujob", *arguments, "-o", "json"]
-    environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS}
+    environment = {**os.environ, **COMPILED_ONCE}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout if arguments[0] == "check" else done.stdout.splitlines()[-1])

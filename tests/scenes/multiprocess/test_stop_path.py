@@ -107,21 +107,7 @@ def test_peer_that_is_frozen(stopped):
 
 def test_storage_that_takes_longer_than_the_grace(bucket, tmp_path, trainer_block):
     proxy = StorageProxy(bucket, 2)
-    where = f"gs://{bucket.name}/slow"
     block = trainer_block(steps=100_000, every_steps=EVERY, heartbeatSeconds=LONG_HEARTBEAT)
-
-    def start(name):
-        return processes.start(
-            tmp_path / name,
-            processes=2,
-            devices=1,
-            config=block,
-            checkpoint_dir=where,
-            grace_seconds=GRACE_SECONDS,
-            startup_seconds=int(faults.BEGIN_SECONDS),
-            program=LAUNCHED,
-            extra_of=proxy.environment,
-        )
 
     def newest_checkpoint():
         """Every object of it, with its content."""
@@ -129,7 +115,17 @@ def test_storage_that_takes_longer_than_the_grace(bucket, tmp_path, trainer_bloc
         return {name: bucket.read(name) for name in bucket.objects(f"slow/steps/{step}/")}
 
     try:
-        with start("first") as run:
+        with processes.start(
+            tmp_path / "run",
+            processes=2,
+            devices=1,
+            config=block,
+            checkpoint_dir=f"gs://{bucket.name}/slow",
+            grace_seconds=GRACE_SECONDS,
+            startup_seconds=int(faults.BEGIN_SECONDS),
+            program=LAUNCHED,
+            extra_of=proxy.environment,
+        ) as run:
             # Of the second commit: what is written after the first one is there then.
             run.wait_for_report("commits", lambda report: (report["committed_step"] or 0) >= 2 * EVERY)
             fault = proxy.fail(STALL)
@@ -143,10 +139,6 @@ def test_storage_that_takes_longer_than_the_grace(bucket, tmp_path, trainer_bloc
             Stopped(run, asked=[0, 1]).assert_in_time()
         assert any(name.endswith("/commit_success.txt") for name in before)
         assert newest_checkpoint() == before
-        proxy.heal()
-        committed = json.loads(bucket.read("slow/latest.json"))["step"]
-        with start("second") as run:
-            found = run.wait_for_report("a restore", lambda report: report["restored_from"] is not None)
-        assert found["restored_from"] >= committed >= EVERY
+        assert json.loads(bucket.read("slow/latest.json"))["step"] >= 2 * EVERY
     finally:
         proxy.close()
