@@ -7,7 +7,7 @@ import pytest
 from tests.operator.manifests import manifest
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.secret import build_secret
-from tpujob_resource.jobset.workload import build_workload
+from tpujob_resource.jobset.workload import build_workload, workload_name
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
 
@@ -78,3 +78,8 @@ def test_workload_of_multikueue_is_named_where_kueue_named_it(kind: str) -> None
     }
     metadata = build_jobset(_load(**given, queue=None), JobSettings())["metadata"]
     assert PREBUILT not in metadata["labels"] | metadata["annotations"]
+
+
+def test_workload_name_fits_a_label_whatever_the_job_is_called() -> None:
+    names = {workload_name("a" * 49, uid, retry) for uid in ("one", "two") for retry in (0, 1)}
+    assert (len(names), {len(name) for name in names}) == (4, {63})
