@@ -10,7 +10,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test scenes quick monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
+.PHONY: help demo test scenes quick monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults random-pod-faults bench-data bench-extract bench-maxtext bench-adapters bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart fuzz generate hostile preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -123,6 +123,9 @@ e2e-nights: .venv/go ## the long drills in real pods: 20 evictions in a row, a d
 
 nights: .venv/go ## random jobs and random blows on a real control plane, and what must hold (docs/reference/invariants.md); SEED=1 MINUTES=10 JOBS=60 NIGHTS=1; OUT=FILE: add results, go on
 	$(BIN)/python -m tests.nights --seed $(or $(SEED),1) --minutes $(or $(MINUTES),10) --jobs $(or $(JOBS),60) --nights $(or $(NIGHTS),1) $(if $(OUT),--results "$(OUT)")
+
+hostile: .venv/go ## one tenant does the worst that its rights allow, and honest jobs beside it must not be late; MINUTES=60 SEED=1
+	$(BIN)/python -m tests.nights.hostile --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
 
 e2e-isolated: .venv/dev ## a place without a network: from the bundle, a workstation trains and images are built; Linux, root
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")

@@ -5,11 +5,12 @@ import os
 import signal
 import sys
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from tests.charts import rendered
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.kubeconfig import write_kubeconfig
 from tools.localcluster.plain_http import opened
@@ -60,7 +61,13 @@ OF_THE_CLUSTER = ("customresourcedefinitions", "nodes", "clusterqueues", "priori
 
 # In its own namespace alone.
 LEASE_RULES: list[dict[str, list[str]]] = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": [NAME],
+        "verbs": ["get", "update"],
+    },
 ]
 
 
@@ -81,6 +88,13 @@ def grant_rights(plane: ControlPlane) -> None:
     account = f"--serviceaccount={NAMESPACE}:{NAME}"
     plane.kubectl("create", "rolebinding", NAME, f"--role={NAME}", account, "-n", NAMESPACE)
     plane.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", account)
+    bind_own_writes(plane)
+
+
+def bind_own_writes(plane: ControlPlane, values: Mapping[str, Any] = {}) -> None:
+    """Puts the chart's policy on the operator's own writes in force, as these values make it."""
+    policy = [found for found in rendered.render(values) if found["metadata"]["name"] == f"{NAME}-own-writes"]
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": policy}))
 
 
 def grant_rights_in(plane: ControlPlane, namespace: str) -> str:

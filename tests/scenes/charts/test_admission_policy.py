@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.charts.rendered import NAMESPACE, of_kind
+from tests.charts.rendered import NAMESPACE, RELEASE, of_kind
 from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster.api import Api, ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
@@ -173,8 +173,8 @@ def policed(control_plane: ControlPlane) -> Iterator[Api]:
         grant(api, user, rights, None)
     bind(api, "edit", "ClusterRole", "edit", HERE)
     bind(api, "edit there", "ClusterRole", "edit", THERE)
-    [policy] = of_kind("ValidatingAdmissionPolicy")
-    [binding] = of_kind("ValidatingAdmissionPolicyBinding")
+    [policy] = named(of_kind("ValidatingAdmissionPolicy"))
+    [binding] = named(of_kind("ValidatingAdmissionPolicyBinding"))
     api.create(f"{POLICIES}/validatingadmissionpolicies", policy)
     api.create(f"{POLICIES}/validatingadmissionpolicybindings", binding)
     wait_for("the policy to be in force", lambda: refusal(api, "none", {}) or None)
@@ -183,6 +183,11 @@ def policed(control_plane: ControlPlane) -> Iterator[Api]:
     api.delete(f"{POLICIES}/validatingadmissionpolicies/{policy['metadata']['name']}")
     for namespace in (HERE, THERE):
         api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def named(objects: list[Object]) -> list[Object]:
+    """Those of the policy on TpuTrainingJobs."""
+    return [found for found in objects if found["metadata"]["name"] == RELEASE]
 
 
 def grant(api: Api, user: str, rights: list[Right], namespace: str | None) -> None:
@@ -289,7 +294,7 @@ def test_quota_of_jobs_is_made_in_each_named_namespace():
 
 
 def test_policy_is_bound_to_the_watched_namespaces_alone():
-    [binding] = of_kind("ValidatingAdmissionPolicyBinding", {"watchNamespaces": ["a", "b"]})
+    [binding] = named(of_kind("ValidatingAdmissionPolicyBinding", {"watchNamespaces": ["a", "b"]}))
     [expression] = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
     assert expression == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
     assert NAMESPACE not in expression["values"]

@@ -52,8 +52,10 @@ def test_pod_fits_into_a_restricted_namespace(control_plane: ControlPlane, names
 
 
 def test_notes_tell_what_is_served_and_what_is_missing(control_plane: ControlPlane, namespace: str):
+    # Whatever other tests have put there of the same names.
     options = [
         "--dry-run=server",
+        "--take-ownership",
         "--set",
         "image.preloaded=true",
         "--set",
@@ -124,14 +126,16 @@ def test_operator_of_one_namespace_can_do_nothing_in_others(control_plane: Contr
     control_plane.run_tool("helm", "install", "watcher", CHART, "-n", home, "--take-ownership", *options)
     user = f"system:serviceaccount:{home}:watcher-tpujob-operator"
 
-    def rights(where: str, asked: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-        """Those that its token has in a namespace; of all namespaces and of the cluster, where it is empty."""
+    def rights(where: str, asked: list[tuple[str, str, str]], name: str = "") -> set[tuple[str, str, str]]:
+        """Those that its token has in a namespace, of Leases for this name; without a namespace, in all of them."""
         allowed = set()
         for group, resource, verb in asked:
             kind, _, part = resource.partition("/")
             what = {"namespace": where, "group": group, "resource": kind, "subresource": part, "verb": verb}
             if kind == "namespaces":
                 what["name"] = where  # as the API server asks about one
+            elif kind == "leases":
+                what["name"] = name
             groups = ["system:serviceaccounts", f"system:serviceaccounts:{home}", "system:authenticated"]
             review = api.create(REVIEWS, {"spec": {"user": user, "groups": groups, "resourceAttributes": what}})
             if review["status"]["allowed"]:
@@ -149,7 +153,8 @@ def test_operator_of_one_namespace_can_do_nothing_in_others(control_plane: Contr
     lease = [("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")]
     try:
         assert rights(namespace, [*its, *lease, *NEVER]) == set(its)
-        assert rights(home, [*its, *lease, *NEVER]) == set(lease)
+        assert rights(home, [*its, *lease, *NEVER], "tpujob-operator") == set(lease)
+        assert rights(home, lease, "kube-scheduler") == {("coordination.k8s.io", "leases", "create")}
         assert rights(other, [*its, *lease, *NEVER]) == set()
         assert rights("", [*its, *lease, *NEVER, ("", "nodes", "list")]) == set()
     finally:
