@@ -179,9 +179,9 @@ class Tenant:
         template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
         job = {"name": "w", "replicas": 1, "template": {"spec": {"suspend": True, "template": template}}}
         path = _path(names.JOBSET_API_VERSION, namespace, names.JOBSET_PLURAL)
-        self._api.create(
-            path, {"metadata": {"name": name, **metadata}, "spec": {"replicatedJobs": [job], "suspend": True}}
-        )
+        kind = {"apiVersion": names.JOBSET_API_VERSION, "kind": "JobSet"}
+        spec = {"replicatedJobs": [job], "suspend": True}
+        self._api.create(path, {**kind, "metadata": {"name": name, **metadata}, "spec": spec})
 
     def _status(self, namespace: str, name: str) -> None:
         self._create(namespace, name)

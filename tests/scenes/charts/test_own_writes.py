@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -175,13 +176,17 @@ ALLOWED: list[tuple[Object, list[Object]]] = [
 """Values of `jobs` in the chart, and what they allow."""
 
 
+def is_taken(operator: Api, body: Object) -> bool:
+    return refusal(operator, JOBSETS, body) == ""
+
+
 def test_what_the_chart_allows_is_allowed(control_plane: ControlPlane, operator: Api):
     try:
         for values, wanted in ALLOWED:
             assert all("did not allow" in refusal(operator, JOBSETS, each) for each in wanted)
             bind_own_writes(control_plane, {"jobs": values})
             for each in wanted:
-                wait_for("the policy to allow it", lambda each=each: refusal(operator, JOBSETS, each) == "" or None)
+                wait_for("the policy to allow it", partial(is_taken, operator, each))
     finally:
         bind_own_writes(control_plane)
     wait_for("the policy to refuse it again", lambda: refusal(operator, JOBSETS, ALLOWED[1][1][0]) or None)
@@ -192,7 +197,7 @@ def owned(admin: Api, operator: Api) -> Object:
     """Metadata of what belongs to a job of the namespace, whose JobSet is there."""
     job = admin.create(f"/apis/tpujob.dev/v1beta1/namespaces/{HERE}/tputrainingjobs", manifest("mine", suspend=True))
     owned = {"ownerReferences": [{**OWNER, "uid": job["metadata"]["uid"]}]}
-    mine = jobset(**owned)
+    mine = jobset(ownerReferences=owned["ownerReferences"])
     mine["spec"]["suspend"] = True
     operator.create(JOBSETS, mine)
     return owned

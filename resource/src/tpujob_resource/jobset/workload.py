@@ -20,7 +20,7 @@ type Object = dict[str, Any]
 
 API_VERSION = kubernetes_names.KUEUE_GROUP + "/v1beta2"
 LONGEST_PREFIX = 54
-"""Most characters of a Workload's name before its hash of 9: Kueue before 0.18 puts the name into a label of at most 63."""
+"""Most characters of a Workload's name before its hash of 9: Kueue before 0.18 makes a label of it, of at most 63."""
 
 
 def workload_name(job_name: str, uid: str, retry: int) -> str:
