@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpujob_trainer.data.sources.files import DataFile, open_root
-from tpujob_trainer.data.sources.local_versions import sampled_version
+from tpujob_trainer.storage.versions import sampled_version
 
 
 def measure(folder: Path, files: int, kibibytes: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tpujob_trainer import data
-from tpujob_trainer.data.sources.read_meter import METER
+from tpujob_trainer.storage.read_meter import METER
 
 
 def say(**values):

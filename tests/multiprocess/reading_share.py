@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tpujob_trainer.data import BatchLoader, DataConfig, load_tokenizer, make_manifest, plan_lanes
-from tpujob_trainer.data.sources.read_meter import METER
+from tpujob_trainer.storage.read_meter import METER
 
 
 def bytes_of_the_kernel() -> int:

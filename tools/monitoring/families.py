@@ -12,7 +12,7 @@ from tpujob_operator import metrics as operator_metrics
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
 from tpujob_resource.models.status import Phase as JobPhase
-from tpujob_trainer.data.sources.read_meter import CAUSES
+from tpujob_trainer.storage.read_meter import CAUSES
 from tpujob_trainer.telemetry.goodput import CATEGORIES
 from tpujob_trainer.telemetry.metrics import UNIT_FAILURES, Metrics
 from tpujob_trainer.telemetry.report import Report

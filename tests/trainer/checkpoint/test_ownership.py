@@ -14,7 +14,7 @@ from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import ShortAnswerError
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from tests.trainer.data.data_files import WRITERS
 from tests.trainer.storage.azurite import azurite, connection_string
-from tpujob_trainer.corpus.workers.listing import Directory
 from tpujob_trainer.data import DataChangedError
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.reader import UnitReader
@@ -13,6 +12,7 @@ from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.sources.files import list_files
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.directory import Directory
 
 TEXTS = [f"row {number} of the data " * 20 for number in range(60)]
 

@@ -18,12 +18,12 @@ from tpujob_trainer.corpus.extract.units import cut
 from tpujob_trainer.corpus.workers import results, setup
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
-from tpujob_trainer.corpus.workers.listing import Directory
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed
 from tpujob_trainer.data import DataConfig, make_manifest, write_manifest
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.directory import Directory
 
 UNITS, ROWS = 6, 8
 

@@ -7,10 +7,10 @@ import gcsfs
 import pytest
 
 from tests.fakes import Exchange, HttpServer
-from tpujob_trainer.corpus.workers import uploads
 from tpujob_trainer.corpus.workers.claims import Lease
 from tpujob_trainer.corpus.workers.uploads import Uploads
-from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
+from tpujob_trainer.storage import directory
+from tpujob_trainer.storage.retrying import Retrying, StorageFailedError
 
 
 def test_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pyte
 
     with HttpServer(never) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        monkeypatch.setattr(uploads, "REQUEST_SECONDS", 0.2)
+        monkeypatch.setattr(directory, "REQUEST_SECONDS", 0.2)
         gcsfs.GCSFileSystem.clear_instance_cache()
         try:
             file = tmp_path / "a.parquet"

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.fakes import Clock
-from tpujob_trainer.data.sources.read_meter import ReadMeter
+from tpujob_trainer.storage.read_meter import ReadMeter
 from tpujob_trainer.telemetry.report import Report
 
 

@@ -34,7 +34,7 @@ from tpujob_trainer.checkpoint.save_health import Alarm
 from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.checkpoint.step_slots import Answer, StepSlots
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ import logging
 import sys
 from typing import Any
 
-import fsspec.core
-
 from tpujob_contract.reports.report import ATTEMPTS
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.prior_run import OWNER
@@ -23,7 +21,8 @@ from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
+from tpujob_trainer.storage.filesystems import located
 
 REACH_SECONDS = 5.0
 """How long to try a server that does not answer: a person waits at a terminal."""
@@ -138,7 +137,7 @@ def _values(text: bytes) -> dict[str, Any]:
 
 
 def _size(folder: str) -> int:
-    files, path = fsspec.core.url_to_fs(folder)
+    files, path = located(folder)
     return int(files.du(path))
 
 

@@ -22,7 +22,7 @@ from tpujob_trainer.checkpoint.prior_run import OWNER, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import Bucket, is_local, open_bucket, pattern_problem, reachability
 from tpujob_trainer.storage import errors as storage_errors
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 
 logger = logging.getLogger(__name__)
 

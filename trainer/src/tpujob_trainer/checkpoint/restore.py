@@ -27,7 +27,7 @@ from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, leaf
 from tpujob_trainer.checkpoint.one_slice import OneSlice
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import errors as storage_errors
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import retried_if_short
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.one_slice import OneSlice, one_slice
 from tpujob_trainer.checkpoint.restore import VOTE_SECONDS, Check, Restored
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.table import FILE_NAME as MANIFEST_FILE
 from tpujob_trainer.data.manifest.table import kept_manifest, read_manifest, write_manifest
 from tpujob_trainer.data.manifest.verification import verify_unchanged
-from tpujob_trainer.data.sources.changes import DataChangedError
 from tpujob_trainer.data.stream.eval_batches import evaluation_batches
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
@@ -31,6 +30,7 @@ from tpujob_trainer.data.stream.position import (
 from tpujob_trainer.data.stream.rows import SkippedRows
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
+from tpujob_trainer.storage.versions import DataChangedError
 
 __all__ = [
     "MANIFEST_FILE",

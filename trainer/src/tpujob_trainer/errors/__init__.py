@@ -62,6 +62,11 @@ _BY_NAME: dict[str, type[TrainerError]] = {
 }
 
 
+def message(error: BaseException) -> str:
+    """The message of an error on one line, at most 300 characters."""
+    return " ".join(str(error).split())[:300]
+
+
 def brief(error: BaseException) -> str:
     """One line about an error: its class and at most 300 characters, without TensorStore's dump of settings."""
     text = redacted(" ".join(str(error).split(" [tensorstore_spec=")[0].split()))

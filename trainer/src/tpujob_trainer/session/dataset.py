@@ -14,7 +14,7 @@ from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage import is_local
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 
 MANIFEST_LIMIT_SECONDS = 3600.0
 """Limit for process 0 to read the footers of all files."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tpujob_contract import Process
 from tpujob_contract.connections import pages
-from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.exit.watchdog import Watchdog, WatchdogConfig
+from tpujob_trainer.storage.read_meter import METER
 from tpujob_trainer.telemetry import server
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.process import process_age

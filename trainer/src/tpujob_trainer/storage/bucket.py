@@ -1,6 +1,6 @@
 """The interface of a bucket.
 
-To add a backend, write a class with these methods in a module of its own, and open it in `opening`.
+To add a backend, write a class with these methods in a module of its own, and open it in `storage`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Classifies errors of storage: access denied, object missing, storage full, or out of reach for now."""
+"""Classifies errors of storage: access denied, missing, full, or out of reach; and those that end a run for them."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import socket
+from collections.abc import Iterator
 
 from tpujob_trainer import errors
+from tpujob_trainer.storage.bucket import is_local
 
 _REFUSED = re.compile(r"PERMISSION_DENIED|UNAUTHENTICATED|Forbidden|[Pp]ermission denied|\b(code:? |HTTP )40[13]\b")
 _MISSING = re.compile(r"NOT_FOUND|\b(code:? |HTTP )404\b")
@@ -45,7 +48,7 @@ def is_missing(error: BaseException) -> bool:
     """Whether storage answered that the object does not exist; for a write, that the bucket does not."""
     return any(
         isinstance(cause, FileNotFoundError)
-        or _status_of(cause) == 404
+        or status_of(cause) == 404
         or bool(_MISSING.search(_without_paths(errors.brief(cause))))
         for cause in _chain(error)
     )
@@ -62,7 +65,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def _is_refused(error: BaseException) -> bool:
-    if isinstance(error, PermissionError) or _status_of(error) in (401, 403):
+    if isinstance(error, PermissionError) or status_of(error) in (401, 403):
         return True
     if getattr(error, "errno", None) == errno.EROFS:
         return True
@@ -74,7 +77,7 @@ def _is_out_of_reach(error: BaseException) -> bool:
         return True
     if is_unreachable(error):
         return True
-    code = _status_of(error)
+    code = status_of(error)
     if code is not None and (code in (408, 429) or code >= 500):
         return True
     if isinstance(error, OSError) and error.errno in _LOCAL:
@@ -82,10 +85,14 @@ def _is_out_of_reach(error: BaseException) -> bool:
     return bool(_OUT_OF_REACH.search(_without_paths(errors.brief(error))))
 
 
-def _status_of(error: BaseException) -> int | None:
-    """The HTTP status, as gcsfs and urllib keep it; None: there is none."""
-    code = getattr(error, "code", None)
-    return int(code) if isinstance(code, int | str) and re.fullmatch(r"[1-5]\d\d", str(code)) else None
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of an error, as aiohttp, requests, httpx, gcsfs or urllib keep it; None: it has none."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status", "status_code", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int | str) and re.fullmatch(r"[1-5]\d\d", str(value)):
+                return int(value)
+    return None
 
 
 def _without_paths(text: str) -> str:
@@ -100,3 +107,50 @@ def _chain(error: BaseException) -> list[BaseException]:
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     return chain
+
+
+def unusable(directory: str, error: Exception, *, field: str = "spec.checkpointDir") -> errors.TrainerError:
+    """The error that ends a run whose directory cannot be read or written.
+
+    Args:
+        directory: A path or the address of a folder of a bucket.
+        error: Of a library.
+        field: The field of the job that names the directory.
+    """
+    # Errors from a bucket have no error number, and often no text except an address.
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else errors.brief(error)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return errors.ConfigurationError(
+            f"{field}: {directory} is not a directory ({cause}); give a directory or a gs:// address"
+        )
+    if is_out_of_reach(error) and not is_refused(error):
+        return errors.TrainerError(
+            f"{field}: {directory} cannot be reached at present ({cause}); another attempt may succeed"
+        )
+    if is_full(error):
+        return errors.TrainerError(
+            f"{field}: the disk of {directory} is full ({cause}); make room there, another attempt may succeed"
+        )
+    return errors.NotFoundError(
+        f"{field}: {directory} cannot be read and written ({cause}); create it, or "
+        + (
+            "make it writable for the user that the pods run as"
+            if is_local(directory)
+            else "let the pods' service account read, create and delete objects there"
+        )
+    )
+
+
+@contextlib.contextmanager
+def used(directory: str) -> Iterator[None]:
+    """Converts errors of the block, in which only `spec.checkpointDir` may be read and written.
+
+    Raises:
+        TrainerError: an error of any class inside the block, as converted by `unusable`.
+    """
+    try:
+        yield
+    except errors.TrainerError:
+        raise
+    except Exception as error:
+        raise unusable(directory, error) from error

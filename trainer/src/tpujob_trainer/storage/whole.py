@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-import fsspec.core
-
 from tpujob_trainer.storage.bucket import is_local
 from tpujob_trainer.storage.errors import is_out_of_reach
+from tpujob_trainer.storage.filesystems import located
 
 PAUSES_SECONDS = (0.2, 1.0, 3.0)
 """Between the tries; the answer of a cache that was filled with a part may be another one soon."""
@@ -42,7 +41,7 @@ def read_whole[Found: _HasData](url: str, read: Callable[[], Found | None]) -> F
         found = read()
         if found is None or is_local(url) or is_whole(url, found.data):
             return found
-        filesystem, path = fsspec.core.url_to_fs(url)
+        filesystem, path = located(url)
         filesystem.invalidate_cache()
         size = filesystem.info(path)["size"]
         if len(found.data) >= size:
@@ -79,7 +78,7 @@ def require_whole_answers(url: str) -> None:
     Raises:
         ShortAnswerError: an answer is shorter than what storage has.
     """
-    filesystem, folder = fsspec.core.url_to_fs(url)
+    filesystem, folder = located(url)
     filesystem.invalidate_cache()
     sizes = {path: int(info["size"]) for path, info in filesystem.find(folder, detail=True).items()}
     starts = [max(0, size - LAST_BYTES) for size in sizes.values()]

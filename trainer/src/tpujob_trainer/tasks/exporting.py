@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import fsspec.core
 import jax
 
 from tpujob_trainer.config.resolve import ResolvedConfig
@@ -27,7 +26,8 @@ from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.shards import tried
 from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
 from tpujob_trainer.session.session import Session
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
+from tpujob_trainer.storage.filesystems import located
 from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_flags import StepFlags
@@ -159,7 +159,7 @@ class Exporter:
         """Writes the model unless the folder has one."""
 
         def is_there() -> bool:
-            filesystem, path = fsspec.core.url_to_fs(self._folder)
+            filesystem, path = located(self._folder)
             try:
                 return bool(filesystem.exists(f"{path}/{self._last_file()}"))
             except Exception as error:

@@ -25,17 +25,17 @@ from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, model_differences, 
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.data.manifest.listing import list_source
-from tpujob_trainer.data.sources.remote import RETRYING
-from tpujob_trainer.data.sources.retrying import StorageFailedError
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError, message
 from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.parsing.references import MissingModuleError, load_reference
 from tpujob_trainer.storage import is_local
+from tpujob_trainer.storage.remote import RETRYING
+from tpujob_trainer.storage.retrying import StorageFailedError
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
 
@@ -157,7 +157,7 @@ def _try[T](found: Found, question: Callable[[], T]) -> T | None:
         found.problems.append((str(error), error.exit_code))
     except OSError as error:
         # From a storage client: the run itself tries again, for longer.
-        found.unseen.append(" ".join(str(error).split())[:300])
+        found.unseen.append(message(error))
     return None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tpujob_trainer.distributed.kv_store import Coordination
 from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.train.nonfinite import NonFiniteError, spelled
 
 logger = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from tpujob_trainer.model.weights.companions import read_companions
 from tpujob_trainer.model.weights.custom_export import export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import errors as storage_errors
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import retried_if_short
 
 WEIGHTS = "weights"

@@ -13,7 +13,7 @@ import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tpujob_trainer.data.sources.read_meter import CAUSES, METER, ReadMeter
+from tpujob_trainer.storage.read_meter import CAUSES, METER, ReadMeter
 from tpujob_trainer.telemetry.compile_cache import COUNTS
 from tpujob_trainer.telemetry.process import resident_bytes
 from tpujob_trainer.telemetry.report import Report

@@ -95,9 +95,9 @@ def model_read(model: ModelConfig, reach_seconds: float = REACH_SECONDS) -> Read
         NotFoundError: config.json cannot be read from here.
     """
     # This imports JAX and storage clients, for which callers without `from` must not wait.
-    from tpujob_trainer.data.sources.remote import RETRYING
-    from tpujob_trainer.data.sources.retrying import StorageFailedError
     from tpujob_trainer.model.weights.load import ReadModel, with_shape_read
+    from tpujob_trainer.storage.remote import RETRYING
+    from tpujob_trainer.storage.retrying import StorageFailedError
 
     RETRYING.limit_seconds = reach_seconds
     try:

@@ -21,14 +21,14 @@ from tpujob_trainer.corpus.extract import description, merge, progress, verifica
 from tpujob_trainer.corpus.extract.chip_time import Finished
 from tpujob_trainer.corpus.extract.verification import Problem
 from tpujob_trainer.corpus.workers import claims, failures, results
-from tpujob_trainer.corpus.workers.listing import Directory, ListedFile
 from tpujob_trainer.corpus.workers.results import UnitResult
 from tpujob_trainer.data.manifest.table import read_unit_rows
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
 from tpujob_trainer.parsing.json_object import damaged, json_object
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.storage.unusable import used
+from tpujob_trainer.storage.directory import Directory, ListedFile
+from tpujob_trainer.storage.errors import used
 
 logger = logging.getLogger(__name__)
 

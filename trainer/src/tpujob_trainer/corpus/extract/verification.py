@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpujob_trainer.corpus.workers.listing import ListedFile
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
+from tpujob_trainer.storage.directory import ListedFile
 
 
 class Problem(NamedTuple):

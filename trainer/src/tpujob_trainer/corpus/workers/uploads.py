@@ -7,7 +7,6 @@ never write the same object.
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import shutil
 import tempfile
@@ -17,22 +16,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fsspec.asyn
-import fsspec.core
 import google_crc32c
 
 from tpujob_trainer.corpus.workers.claims import Lease, unit_name
 from tpujob_trainer.corpus.workers.failures import ScratchFullError
 from tpujob_trainer.corpus.workers.results import OUTPUTS, OutputFile
-from tpujob_trainer.data.sources.retrying import Retrying
 from tpujob_trainer.storage import is_local
-from tpujob_trainer.storage.unusable import used
+from tpujob_trainer.storage.directory import Directory
+from tpujob_trainer.storage.errors import used
+from tpujob_trainer.storage.retrying import Retrying
 
 CHUNK_BYTES = 8 << 20
 LIMIT_SECONDS = 900.0
 """For one file, including all retries."""
-REQUEST_SECONDS, SLOWEST_BYTES_PER_SECOND = 120.0, 1 << 20
-"""After which an upload is aborted and retried: this many seconds, plus the time for its bytes at this rate."""
 _PREFIX = "tpujob-worker-"
 
 
@@ -112,8 +108,7 @@ class Uploads:
     def __init__(self, directory: str, retrying: Retrying | None = None) -> None:
         """`directory` is a local path or a gs:// address."""
         self._directory = directory.rstrip("/")
-        self._retrying = retrying or Retrying(limit_seconds=LIMIT_SECONDS)
-        self._filesystem, self._root = fsspec.core.url_to_fs(self._directory)
+        self._files = Directory(self._directory, retrying or Retrying(limit_seconds=LIMIT_SECONDS))
         if is_local(directory):
             (Path(directory) / OUTPUTS).mkdir(parents=True, exist_ok=True)
 
@@ -127,23 +122,14 @@ class Uploads:
         name = f"{OUTPUTS}{unit_name(held.unit)}-{held.token}-{number:03d}{file.suffix}"
         size, checksum = file.stat().st_size, crc32c_of(file)
         with used(self._directory):
-            self._retrying(name, functools.partial(self._put, file, f"{self._root}/{name}", size))
+            self._files.upload(name, file)
         file.unlink()
         return OutputFile(name=name, rows=rows, bytes=size, crc32c=checksum)
-
-    def _put(self, file: Path, target: str, size: int) -> None:
-        """Uploads once; the time limit is for a server that accepts the connection and does not answer."""
-        filesystem = self._filesystem
-        if isinstance(filesystem, fsspec.asyn.AsyncFileSystem):
-            limit = REQUEST_SECONDS + size / SLOWEST_BYTES_PER_SECOND
-            fsspec.asyn.sync(filesystem.loop, filesystem._put_file, str(file), target, timeout=limit)  # noqa: SLF001
-        else:
-            filesystem.put_file(str(file), target)
 
     def remove(self, files: tuple[OutputFile, ...]) -> None:
         """Removes files of this worker that are no part of the result: another worker was first."""
         for file in files:
-            self._retrying(file.name, functools.partial(self._filesystem.rm_file, f"{self._root}/{file.name}"))
+            self._files.remove(file.name)
 
 
 def crc32c_of(file: Path) -> str:

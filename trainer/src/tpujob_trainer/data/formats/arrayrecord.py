@@ -20,9 +20,9 @@ from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.formats.values import rows_of_values
-from tpujob_trainer.data.sources.changes import DataChangedError, changed, damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
 from tpujob_trainer.errors import ConfigurationError, brief
+from tpujob_trainer.storage.versions import DataChangedError, changed, damaged
 
 _BLOCK = 1 << 16
 _BLOCK_HEADER = 24

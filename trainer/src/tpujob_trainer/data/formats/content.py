@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
+from tpujob_trainer.storage.versions import DataChangedError, changed
 
 _ENDS_BYTES = 64 << 10
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10

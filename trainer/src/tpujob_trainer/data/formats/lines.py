@@ -24,9 +24,9 @@ from tpujob_trainer.data.formats.content import beyond, read_ends, read_range, r
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import EXPANSION, codec_of, require_row, unpacked
 from tpujob_trainer.data.formats.values import BROKEN, rows_of_values, value_of_json, value_of_object
-from tpujob_trainer.data.sources.changes import PATH, DataChangedError, changed, damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.versions import PATH, DataChangedError, changed, damaged
 
 BOM = b"\xef\xbb\xbf"
 _BETWEEN = re.compile(r"[\s,]*")

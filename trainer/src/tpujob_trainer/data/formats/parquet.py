@@ -20,11 +20,11 @@ from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
-from tpujob_trainer.data.sources.changes import damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.errors import is_out_of_reach
+from tpujob_trainer.storage.versions import damaged
 
 _STREAM_BYTES = 4 << 20
 _SHARED_GROUP_BYTES = 64 << 20

@@ -20,9 +20,9 @@ from tpujob_trainer.data.formats.content import read_ends, read_whole, require_c
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import EXPANSION, codec_of, unpacked
 from tpujob_trainer.data.formats.values import BROKEN, rows_of_values
-from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.versions import PATH
 
 _SEPARATORS = ",\t;|"
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from tpujob_trainer.data.formats import RawRows
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.sources.changes import PATH, DataChangedError
-from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
 from tpujob_trainer.errors import NotFoundError, TrainerError, brief
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage.retrying import Retrying, StorageFailedError
+from tpujob_trainer.storage.versions import PATH, DataChangedError
 
 _LATER = "what was committed is kept, and another attempt may succeed"
 

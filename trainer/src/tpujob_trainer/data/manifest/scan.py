@@ -15,9 +15,9 @@ from tpujob_trainer.data.manifest.cutting import cut_units
 from tpujob_trainer.data.manifest.listing import Listing, list_source
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.row_limit import limited
-from tpujob_trainer.data.sources.files import is_on_disk
-from tpujob_trainer.data.sources.local_versions import sampled_version
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.filesystems import is_on_disk
+from tpujob_trainer.storage.versions import sampled_version
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.verification import require_sources, verify_unchanged
 from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.storage.unusable import used
+from tpujob_trainer.storage.errors import used
 
 logger = logging.getLogger(__name__)
 

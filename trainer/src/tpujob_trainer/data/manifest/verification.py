@@ -14,10 +14,10 @@ from tpujob_trainer.data.config import FIELD, DataConfig
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, list_source, root_now
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.row_limit import up_to
-from tpujob_trainer.data.sources.changes import DataChangedError, changed
-from tpujob_trainer.data.sources.files import DataFile, is_on_disk
-from tpujob_trainer.data.sources.local_versions import is_of_status
+from tpujob_trainer.data.sources.files import DataFile
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
+from tpujob_trainer.storage.filesystems import is_on_disk
+from tpujob_trainer.storage.versions import DataChangedError, changed, is_of_status
 
 _THREADS = 32
 

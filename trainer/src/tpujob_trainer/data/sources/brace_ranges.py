@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tpujob_trainer.data.sources.remote import request
+from tpujob_trainer.storage.remote import request
 
 type Info = dict[str, Any]
 """The entry of one file in a listing of fsspec."""

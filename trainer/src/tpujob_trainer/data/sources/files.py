@@ -15,16 +15,13 @@ from typing import Any
 
 from tpujob_contract import storage_address
 from tpujob_trainer.data.sources import brace_ranges
-from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.folder_kinds import require_loose_files
-from tpujob_trainer.data.sources.hub import at_commit, is_hub
-from tpujob_trainer.data.sources.local_folders import located, require_followed
-from tpujob_trainer.data.sources.local_versions import FileStatus
-from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
-from tpujob_trainer.data.sources.retrying import StorageFailedError, status_of
-from tpujob_trainer.data.sources.small_files import is_there
-from tpujob_trainer.data.sources.versioned_reads import version_of
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError, message
+from tpujob_trainer.storage.errors import status_of
+from tpujob_trainer.storage.filesystems import at_commit, is_hub, is_on_disk, located, require_followed
+from tpujob_trainer.storage.remote import LocalFile, RemoteFile, is_there, reach, request
+from tpujob_trainer.storage.retrying import StorageFailedError
+from tpujob_trainer.storage.versions import PATH, FileStatus, version_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ class DataFile:
     size: int
     version: str
     """Object generation, or another tag that changes with the content; empty if the storage has none. For a file on a
-    disk, its status, and in a manifest samples of its content as well: see `local_versions`."""
+    disk, its status, and in a manifest samples of its content as well: see `storage.versions`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class DataRoot:
     def open(self, path: str, size: int | None = None, version: str | None = None) -> Any:
         """The file, opened for reading bytes; remote reads ask for exactly the requested bytes, one request each.
 
-        Reads are counted (`read_meter`), and remote ones retried if that may help (`retrying`).
+        Reads are counted (`storage.read_meter`), and remote ones retried if that may help.
 
         Args:
             path: below the root.
@@ -255,7 +252,7 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise ConfigurationError(
-            f"{field}: {what!r} takes more memory than this host has ({_line(error) or 'MemoryError'}); divide the "
+            f"{field}: {what!r} takes more memory than this host has ({message(error) or 'MemoryError'}); divide the "
             "file, or leave it out"
         ) from error
     except FileNotFoundError as error:
@@ -265,13 +262,13 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
     except (ValueError, ImportError) as error:
         if "protocol" in str(error).lower() or isinstance(error, ImportError):
             raise NotFoundError(
-                f"{field}: {what!r} is on a storage that is not supported: {_line(error)}{_package_of(what)}"
+                f"{field}: {what!r} is on a storage that is not supported: {message(error)}{_package_of(what)}"
             ) from error
         raise
     except Exception as error:
         if _is_denied(error):
             raise NotFoundError(
-                f"{field}: no permission to read {what!r}: {_line(error)}; grant the pod's account read access"
+                f"{field}: no permission to read {what!r}: {message(error)}; grant the pod's account read access"
             ) from error
         raise
 
@@ -302,17 +299,7 @@ def _is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def is_on_disk(filesystem: Any) -> bool:
-    """Whether a file system of fsspec is mounted on this host."""
-    protocol = filesystem.protocol
-    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
-
-
 def _package_of(address: str) -> str:
     """The end of a message: the package to install for a kind of storage that the trainer knows; else nothing."""
     backend = storage_address.BACKENDS.get(storage_address.scheme_of(address))
     return f'; install "tpujob-trainer[{backend.extra}]" in the image' if backend and backend.extra else ""
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

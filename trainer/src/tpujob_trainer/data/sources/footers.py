@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpujob_trainer.data.sources.changes import PATH, DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.data.sources.remote import LocalFile, SizeChangedError
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.remote import LocalFile, SizeChangedError
+from tpujob_trainer.storage.versions import PATH, DataChangedError, changed
 
 _TAIL_BYTES = 64 << 10
 _MAGIC = b"PAR1"

@@ -14,10 +14,10 @@ from typing import Any
 
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, describe, explained
-from tpujob_trainer.data.sources.local_folders import located
-from tpujob_trainer.data.sources.remote import reach, request
-from tpujob_trainer.data.sources.retrying import cause_of
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, message
+from tpujob_trainer.storage.filesystems import located
+from tpujob_trainer.storage.remote import reach, request
+from tpujob_trainer.storage.retrying import cause_of
 
 
 def dataset_files(config: SourceConfig, field: str) -> tuple[DataRoot, list[DataFile]]:
@@ -53,7 +53,7 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
         try:
             return datasets.load_dataset_builder(config.dataset, config.dataset_config, revision=config.revision)
         except OfflineModeIsEnabled as error:
-            raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
+            raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {message(error)}") from error
         except Exception as error:
             # The library reports "not there" also for a busy hub: the hub's answer is in the context of its error.
             busy = next((cause for cause in _behind(error) if cause_of(cause) is not None), None)
@@ -67,18 +67,18 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
         builder = request(str(config.dataset), load)
     except DatasetNotFoundError as error:
         raise NotFoundError(
-            f"{field}.dataset: {config.dataset!r} is not there, or may not be read: {_line(error)}; "
+            f"{field}.dataset: {config.dataset!r} is not there, or may not be read: {message(error)}; "
             "check the spelling, and HF_TOKEN for a private one"
         ) from error
     except FileNotFoundError as error:
-        raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
+        raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {message(error)}") from error
     except RuntimeError as error:
         raise ConfigurationError(
-            f"{field}.dataset: {config.dataset!r} needs code of its own, which is not run: {_line(error)}; "
+            f"{field}.dataset: {config.dataset!r} needs code of its own, which is not run: {message(error)}; "
             "give the files of its data as path"
         ) from error
     except ValueError as error:
-        raise ConfigurationError(f"{field}.datasetConfig: {config.dataset!r}: {_line(error)}") from error
+        raise ConfigurationError(f"{field}.datasetConfig: {config.dataset!r}: {message(error)}") from error
     found = builder.config.data_files
     if not found:
         raise ConfigurationError(f"{field}.dataset: {config.dataset!r} has no data files that can be read as they are")
@@ -110,7 +110,3 @@ def _infos(root: DataRoot, locations: list[str]) -> list[dict[str, Any]]:
     """The entries of these files, from one listing of the storage."""
     listing = request(root.folder, lambda: root.filesystem.find(root.folder, detail=True))
     return [listing[location] for location in locations]
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -22,7 +22,6 @@ from tpujob_trainer.data.manifest.permutation import row_order
 from tpujob_trainer.data.manifest.plan import LanePlan
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
-from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.data.stream.lane import BATCHES_AHEAD, POSITION_NUMBERS, Lane, LanePosition
 from tpujob_trainer.data.stream.packing import pack
 from tpujob_trainer.data.stream.position import STATE_COLUMNS, describe_data, identity_of, pack_positions, unpack_state
@@ -31,6 +30,7 @@ from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows, usable_rows
 from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
+from tpujob_trainer.storage.read_meter import METER
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from tpujob_trainer.data.formats import RawRows
 from tpujob_trainer.data.formats.webdataset import UNTAKEN
-from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.data.text.columns import KINDS, LEFT_OUT, Kind
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.read_meter import METER
 
 logger = logging.getLogger(__name__)
 

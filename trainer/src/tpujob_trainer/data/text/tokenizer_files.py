@@ -6,14 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import fsspec
-import fsspec.core
-
 from tpujob_contract import storage_address
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import explained
-from tpujob_trainer.data.sources.remote import reach
-from tpujob_trainer.data.sources.small_files import content_of
 from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
 from tpujob_trainer.data.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from tpujob_trainer.data.text.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -21,6 +16,8 @@ from tpujob_trainer.data.text.tiktoken_vocabulary import is_tiktoken, tokenizer_
 from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
+from tpujob_trainer.storage.filesystems import located
+from tpujob_trainer.storage.remote import content_of, reach
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Such as gpt2 or Qwen/Qwen2.5-7B; a path that exists counts as a path nevertheless."""
@@ -48,7 +45,7 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
     with explained(path, FIELD):
         address, query = storage_address.without_query(path)
         reach(address)
-        filesystem, named = fsspec.core.url_to_fs(address)
+        filesystem, named = located(address)
         location, definition = _found(filesystem, named, query)
         folder = location.rpartition("/")[0]
         settings = kept_object(

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import fsspec.core
 import jax
 import numpy as np
 
@@ -25,6 +24,7 @@ from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import header_of
+from tpujob_trainer.storage.filesystems import located
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def export_adapter(
     prefix = decoder_prefix(companions.config or {})
     modules = stored_in(model, prefix)
     found = _tensors(model, weights[LORA], modules)
-    filesystem, folder = fsspec.core.url_to_fs(path)
+    filesystem, folder = located(path)
     filesystem.makedirs(folder, exist_ok=True)
     header, _ = header_of({name: array.shape for name, array in found.items()}, "F32")
     for name, content in companions.files.items():

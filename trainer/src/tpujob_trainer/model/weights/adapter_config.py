@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_trainer.data.sources.files import explained, open_root
-from tpujob_trainer.data.sources.remote import reach
-from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.parsing.json_object import json_object
+from tpujob_trainer.storage.remote import content_of, is_there, reach
 
 ADAPTER_CONFIG = "adapter_config.json"
 FIELD = "spec.trainer.lora.from"

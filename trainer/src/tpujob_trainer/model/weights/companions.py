@@ -11,13 +11,12 @@ from typing import Any
 
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
-from tpujob_trainer.data.sources.remote import reach, request
-from tpujob_trainer.data.sources.small_files import content_of
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 from tpujob_trainer.parsing.json_object import json_object
+from tpujob_trainer.storage.remote import content_of, reach, request
 
 CONFIG = "config.json"
 FROM = "spec.trainer.model.from"

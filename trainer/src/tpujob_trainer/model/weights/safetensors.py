@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tpujob_trainer.data.sources.files import DataRoot, explained
-from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
+from tpujob_trainer.storage.remote import content_of, is_there
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec.core
 import jax
 import numpy as np
 
 from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
+from tpujob_trainer.storage.filesystems import is_on_disk, located
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def write_folder[Kept: StoredTensor](
         OSError: the folder cannot be written to; with several processes, what `agree` raises.
     """
     began = time.monotonic()
-    filesystem, folder = fsspec.core.url_to_fs(path)
+    filesystem, folder = located(path)
     files = in_files(tensors, file_bytes)
     mine = jax.process_index()
 
@@ -161,8 +161,7 @@ def _write_file(filesystem: Any, target: str, pieces: Sequence[StoredTensor], co
     """Writes tensors into a file, which appears complete or not at all."""
     types = {piece.name: piece.dtype for piece in pieces}
     header, _ = header_of({piece.name: piece.shape for piece in pieces}, types)
-    is_local = "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
-    written = f"{target}.partial" if is_local else target  # an object appears complete
+    written = f"{target}.partial" if is_on_disk(filesystem) else target  # an object appears complete
     try:
         with contextlib.closing(filesystem.open(written, "wb")) as file:
             file.write(header)
@@ -172,5 +171,5 @@ def _write_file(filesystem: Any, target: str, pieces: Sequence[StoredTensor], co
         with contextlib.suppress(OSError):
             filesystem.rm_file(written)
         raise
-    if is_local:
+    if written != target:
         filesystem.mv(written, target)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tpujob_trainer.data.sources.files import explained, open_root
-from tpujob_trainer.data.sources.remote import reach
-from tpujob_trainer.data.sources.small_files import content_of
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.companions import FROM, GENERATION, read_config
 from tpujob_trainer.parsing.json_object import kept_object
+from tpujob_trainer.storage.remote import content_of, reach
 
 _KEY = "eos_token_id"
 

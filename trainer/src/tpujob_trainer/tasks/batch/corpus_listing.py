@@ -20,7 +20,7 @@ from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.storage.unusable import used
+from tpujob_trainer.storage.errors import used
 from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
 

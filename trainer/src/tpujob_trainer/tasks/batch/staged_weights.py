@@ -14,15 +14,12 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-import fsspec
-import fsspec.core
-
 from tpujob_contract import IndependentWorker, Process
 from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, list_files
-from tpujob_trainer.data.sources.hub import is_hub
 from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.storage import Bucket
+from tpujob_trainer.storage.filesystems import is_hub, located
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ def staged(path: str, objects: Bucket, worker: str, process: Process, tick: Call
         NotFoundError: there are no such files, or they cannot be read.
     """
     workers = process.workers if isinstance(process, IndependentWorker) else 1
-    if workers == 1 or not is_hub(fsspec.core.url_to_fs(path)[0]):
+    if workers == 1 or not is_hub(located(path)[0]):
         return path
     digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
     folder = f"{objects.url}/{FOLDER}/{digest}"
@@ -74,7 +71,7 @@ def _copied(path: str, folder: str, tick: Callable[[], object]) -> dict[str, Any
     began = time.monotonic()
     root, files = list_files(path, FIELD)
     wanted = [file for file in files if PurePosixPath(file.path).suffix in WANTED and "/" not in file.path]
-    filesystem, target = fsspec.core.url_to_fs(folder)
+    filesystem, target = located(folder)
     filesystem.makedirs(target, exist_ok=True)
     for file in wanted:
         _copy(root, file, filesystem, f"{target}/{file.path}", tick)

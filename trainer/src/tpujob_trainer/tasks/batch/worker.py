@@ -28,11 +28,11 @@ from tpujob_trainer.corpus.workers.rate import Rate
 from tpujob_trainer.corpus.workers.states import UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Work
-from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.session.reporting import serve_report
 from tpujob_trainer.storage import errors, open_bucket
-from tpujob_trainer.storage.unusable import unusable
+from tpujob_trainer.storage.errors import unusable
+from tpujob_trainer.storage.read_meter import METER
 from tpujob_trainer.telemetry import compile_cache
 from tpujob_trainer.telemetry.report import Report
 

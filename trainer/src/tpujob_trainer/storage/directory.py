@@ -1,4 +1,4 @@
-"""The files below a folder of the output directory, with their metadata in storage: one listing, no reading."""
+"""A directory on any storage: one listing with metadata, small files read and written, files uploaded."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import base64
 import datetime
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import fsspec.core
+import fsspec.asyn
 
-from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.filesystems import located
+from tpujob_trainer.storage.retrying import IncompleteReadError, Retrying
 from tpujob_trainer.storage.whole import is_whole
 
 RETRYING = Retrying()
+REQUEST_SECONDS, SLOWEST_BYTES_PER_SECOND = 120.0, 1 << 20
+"""After which an upload is aborted and retried: this many seconds, plus the time for its bytes at this rate."""
 LOCK = ".__lock"
 """Suffix of the files that TensorStore keeps beside an object in a directory, while it writes
 (google/tensorstore:tensorstore/kvstore/file)."""
@@ -36,17 +40,18 @@ class ListedFile:
 class Directory:
     """A directory on any storage, for reading and writing."""
 
-    def __init__(self, url: str) -> None:
-        """`url` is a local path or an address."""
+    def __init__(self, url: str, retrying: Retrying = RETRYING) -> None:
+        """`url` is a local path or an address; `retrying` retries what fails."""
         self.url = url.rstrip("/")
-        self._filesystem, root = fsspec.core.url_to_fs(self.url)
+        self._retrying = retrying
+        self._filesystem, root = located(self.url)
         self._root = root.rstrip("/")
 
     def files(self, folder: str) -> list[ListedFile]:
         """The files below a folder, sorted by name; none if there is no such folder."""
         self._filesystem.invalidate_cache()
         find = functools.partial(self._filesystem.find, f"{self._root}/{folder}", detail=True)
-        found: dict[str, dict[str, Any]] = RETRYING(folder, find)
+        found: dict[str, dict[str, Any]] = self._retrying(folder, find)
         listed = (self._listed(info) for path, info in found.items() if not path.endswith(LOCK))
         return sorted(listed, key=lambda file: file.name)
 
@@ -65,7 +70,7 @@ class Directory:
                 raise IncompleteReadError(f"{len(content)} of {num_bytes} bytes")
             return content
 
-        return RETRYING(name, read)
+        return self._retrying(name, read)
 
     def read_many(self, names: list[str]) -> dict[str, bytes]:
         """The contents of several files, requested at the same time, without those that are gone."""
@@ -79,18 +84,35 @@ class Directory:
             there = zip(names, found, strict=True)
             return {name: self._whole(name, each) for name, each in there if isinstance(each, bytes)}
 
-        return RETRYING(names[0], read) if names else {}
+        return self._retrying(names[0], read) if names else {}
 
     def _whole(self, name: str, content: bytes) -> bytes:
         return content if is_whole(name, content) else open_bucket(self.url).read(name)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file; it replaces an older one."""
-        RETRYING(name, functools.partial(self._filesystem.pipe_file, f"{self._root}/{name}", content))
+        self._retrying(name, functools.partial(self._filesystem.pipe_file, f"{self._root}/{name}", content))
+
+    def upload(self, name: str, file: Path) -> None:
+        """Writes the content of a local file; it replaces an older one.
+
+        Raises:
+            StorageFailedError: storage has failed for too long.
+        """
+        self._retrying(name, functools.partial(self._put, file, f"{self._root}/{name}"))
+
+    def _put(self, file: Path, target: str) -> None:
+        """Uploads once; the time limit is for a server that accepts the connection and does not answer."""
+        filesystem = self._filesystem
+        if isinstance(filesystem, fsspec.asyn.AsyncFileSystem):
+            limit = REQUEST_SECONDS + file.stat().st_size / SLOWEST_BYTES_PER_SECOND
+            fsspec.asyn.sync(filesystem.loop, filesystem._put_file, str(file), target, timeout=limit)  # noqa: SLF001
+        else:
+            filesystem.put_file(str(file), target)
 
     def remove(self, name: str) -> None:
         """Removes a file."""
-        RETRYING(name, functools.partial(self._filesystem.rm_file, f"{self._root}/{name}"))
+        self._retrying(name, functools.partial(self._filesystem.rm_file, f"{self._root}/{name}"))
 
     def _listed(self, info: dict[str, Any]) -> ListedFile:
         checksum = info.get("crc32c")

@@ -1,19 +1,24 @@
-"""Files of remote storage, read in ranges: one request for each read, nothing cached; and files on local disks."""
+"""Files of storage: remote ones in ranges, one request for each read, nothing cached; on local disks; small ones whole.
+
+`exists` of a storage client may answer "no" for every failure: because of one 503, a tokenizer would have no chat
+template. Here, only the answer "not found" means that a file does not exist.
+"""
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 from collections.abc import Callable
 from typing import Any
 
-from tpujob_trainer.data.sources.changes import DataChangedError, changed
-from tpujob_trainer.data.sources.hub import is_at_commit
-from tpujob_trainer.data.sources.local_versions import AcceptedFiles, FileStatus
-from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
-from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying, status_of
-from tpujob_trainer.data.sources.versioned_reads import fetcher, version_of
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import reachability
+from tpujob_trainer.storage.errors import status_of
+from tpujob_trainer.storage.filesystems import has_protocol, is_at_commit
+from tpujob_trainer.storage.read_meter import METER, ReadMeter
+from tpujob_trainer.storage.retrying import IncompleteReadError, Retrying, cause_of
+from tpujob_trainer.storage.versions import AcceptedFiles, DataChangedError, FileStatus, changed, fetcher, version_of
 
 _NO_SUCH_RANGE = 416
 _PRECONDITION_FAILED = 412
@@ -43,7 +48,7 @@ class LocalFile(io.FileIO):
 
         Args:
             location: Its path.
-            version: That of the manifest, as made by `local_versions`; None: it is not compared.
+            version: That of the manifest, as made by `sampled_version`; None: it is not compared.
             name: In messages; empty: its path.
 
         Raises:
@@ -240,3 +245,65 @@ class RemoteFile(io.RawIOBase):
             self._filesystem.invalidate_cache(self._location)
             info: dict[str, Any] = self._filesystem.info(self._address)
             return info
+
+
+MOST_BYTES = 512 * 2**20
+"""Of a small file: the largest tokenizers have a tenth. HTTPS servers are not asked for a size, because signed
+addresses may allow only the file itself."""
+
+
+def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
+    """The content of a file; None: there is none.
+
+    Args:
+        filesystem: Of fsspec.
+        location: Path without protocol.
+        query: Of the address: it is sent, and is in no message.
+
+    Raises:
+        StorageFailedError: the storage has failed for too long.
+        ConfigurationError: the file is larger than MOST_BYTES.
+    """
+    size = None
+    if not query and not has_protocol(filesystem, "https"):
+        size = _unless_absent(location, lambda: filesystem.info(location).get("size"))
+        if size is not None and size > MOST_BYTES:
+            raise ConfigurationError(
+                f"{location}: has {size:,} bytes, and {MOST_BYTES:,} are the most of a file of this kind; "
+                "is it the file that was meant?"
+            )
+
+    def read() -> bytes:
+        data: bytes = filesystem.cat_file(location + query)
+        if size is not None and len(data) < size:
+            raise ConnectionError(f"{location}: {len(data)} of {size} bytes came")
+        return data
+
+    return _unless_absent(location, read)
+
+
+def is_there(filesystem: Any, location: str) -> bool:
+    """Whether there is a file or a folder.
+
+    Raises:
+        StorageFailedError: the storage has failed for too long.
+    """
+    return _unless_absent(location, lambda: filesystem.info(location)) is not None
+
+
+def _unless_absent[T](location: str, ask: Callable[[], T]) -> T | None:
+    def asked() -> T | None:
+        try:
+            return ask()
+        except (IsADirectoryError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            if not isinstance(error, FileNotFoundError):
+                raise
+            if cause_of(error) is not None:
+                raise
+            return None
+
+    return request(location, asked)

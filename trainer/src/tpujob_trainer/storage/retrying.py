@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tpujob_trainer.data.sources.changes import PATH
-from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
 from tpujob_trainer.errors import TrainerError, brief
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage.read_meter import METER, ReadMeter
+from tpujob_trainer.storage.versions import PATH
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def cause_of(error: BaseException) -> str | None:
         return cause_of(error.__cause__)  # fsspec reports "not found" for any failed request about a web page
     if isinstance(error, TrainerError | FileNotFoundError | PermissionError | ValueError):
         return None
-    status = status_of(error)
+    status = storage_errors.status_of(error)
     if status is not None:
         return _STATUS_CAUSES.get(status, "unavailable" if status >= 500 else None)
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -87,16 +87,6 @@ def cause_of(error: BaseException) -> str | None:
         }
     ):
         return "reset"
-    return None
-
-
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status of an error, as aiohttp, requests, httpx or gcsfs keep it; None: it has none."""
-    for holder in (error, getattr(error, "response", None)):
-        for name in ("status", "status_code", "code"):
-            value = getattr(holder, name, None)
-            if isinstance(value, int | str) and re.fullmatch(r"[1-5]\d\d", str(value)):
-                return int(value)
     return None
 
 
