@@ -22,8 +22,7 @@ from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
-from tpujob_trainer.train.run_step import make_run_step
-from tpujob_trainer.train.step import init_state
+from tpujob_trainer.train.step import init_state, make_run_step
 
 SMALL = {"embedDim": 512, "mlpDim": 2048, "heads": 4, "kvHeads": 4, "layers": 2, "vocabSize": 2048}
 LARGE = {"embedDim": 2048, "mlpDim": 8192, "heads": 16, "kvHeads": 8, "layers": 16, "vocabSize": 32000}

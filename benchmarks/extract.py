@@ -31,9 +31,8 @@ from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batched import BatchedWork
 from tpujob_trainer.corpus.extract.batches import Batch, batch_rows, bucket_lengths, plan_alone
 from tpujob_trainer.corpus.extract.config import ExtractConfig
-from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import sites_of
-from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.extract.programs import Program, activations_program
 from tpujob_trainer.corpus.extract.rows import Rows, Tokens
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
@@ -41,10 +40,9 @@ from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed
 from tpujob_trainer.data import DataConfig, make_manifest
-from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
+from tpujob_trainer.data.manifest.reader import RetryingReader, UnitReader
 from tpujob_trainer.data.text import columns
-from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
+from tpujob_trainer.data.text.tokenizer import ByteTokenizer
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape

@@ -16,10 +16,10 @@ from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.train.flops import training_flops_per_token
+from tpujob_trainer.train.arithmetic import training_flops_per_token
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch, init_state, make_train_step
-from tpujob_trainer.train.step_flags import StepFlags
 
 SIZE = 4096
 

@@ -16,8 +16,7 @@ from tests.trainer.corpus.extract.test_shards import make_table
 from tests.trainer.model.weights.make_reference import FOLDER as MODELS
 from tpujob_trainer.checkpoint import inspection, layout, lease, local_file, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.corpus.extract.inspection import Inspection
 from tpujob_trainer.corpus.extract.reading import read_activations
 from tpujob_trainer.corpus.extract.shards import write_shards

@@ -24,9 +24,7 @@ from tpujob_contract import ExitCode, read_environment
 from tpujob_contract.reports import termination_message
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.listener import Listener
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit import process_exit
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.corpus.workers import claims
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.storage import open_bucket
 
@@ -28,7 +28,7 @@ def main() -> None:
             listed.append(worker)
             return b'{"rows": 5000}'
 
-        assert setup.once(objects, worker, "corpus-1.0", list_corpus) == b'{"rows": 5000}'
+        assert claims.once(objects, worker, "corpus-1.0", list_corpus) == b'{"rows": 5000}'
         index = ProgressIndex(objects, worker, UNITS)
         assert not index.first().done.any()
         return index.listings

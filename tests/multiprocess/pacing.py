@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tpujob_trainer.train.batches import Feed
+    from tpujob_trainer.train.save_policy import StepFlags
     from tpujob_trainer.train.step import Batch
-    from tpujob_trainer.train.step_flags import StepFlags
 
 STEP_SECONDS = 0.05
 """At least."""

@@ -43,8 +43,8 @@ def poison_batches() -> None:
     """Has process 0 spoil two batches, once it is asked to."""
     from tpujob_trainer import data
     from tpujob_trainer.train.batches import Assembler, Feed
+    from tpujob_trainer.train.save_policy import StepFlags
     from tpujob_trainer.train.step import Batch
-    from tpujob_trainer.train.step_flags import StepFlags
 
     make, take, mark = Assembler.batch, Feed.take, Path(os.environ["POISON"])
     spoiled, is_training = 0, False

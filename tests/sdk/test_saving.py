@@ -11,8 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_sdk import Checkpoints, Job, Options, Place
 from tpujob_trainer.checkpoint import checkpoints
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime

@@ -189,14 +189,14 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         "an edit that keeps the size is not seen",
-        "tpujob_trainer.data.manifest.verification",
+        "tpujob_trainer.data.manifest.scan",
         "    listing.format.open(listing.root, expected, manifest.digests[number], column)\n",
         "",
         ("tests/trainer/data/manifest/test_manifest.py::test_changed_data_is_refused_by_name",),
     ),
     Mistake(
         "a save starts before what lies in its place is deleted",
-        "tpujob_trainer.checkpoint.step_slots",
+        "tpujob_trainer.checkpoint.save_decision",
         "if not deleter.wait(limit_seconds):",
         "if False:",
         ("tests/trainer/checkpoint/test_step_slots.py",),

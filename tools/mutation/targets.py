@@ -90,11 +90,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_resource.topology.suggestions": ("tests/resource/topology/",),
     "tpujob_trainer.checkpoint.layout": CHECKPOINT,
     "tpujob_trainer.checkpoint.retention": CHECKPOINT,
-    "tpujob_trainer.checkpoint.save_health": ("tests/trainer/checkpoint/test_save_health.py",),
-    "tpujob_trainer.data.manifest.cutting": MANIFEST,
+    "tpujob_trainer.checkpoint.save_decision": CHECKPOINT,
     "tpujob_trainer.data.manifest.permutation": MANIFEST,
     "tpujob_trainer.data.manifest.plan": MANIFEST,
-    "tpujob_trainer.data.manifest.row_limit": MANIFEST,
+    "tpujob_trainer.data.manifest.listing": MANIFEST,
     "tpujob_trainer.data.manifest.table": MANIFEST,
     "tpujob_trainer.data.stream.lane": STREAM,
     "tpujob_trainer.data.stream.packing": STREAM,
@@ -111,15 +110,17 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_trainer.model.mesh.choice": ("tests/trainer/model/test_mesh_choice.py",),
     "tpujob_trainer.telemetry.goodput": ("tests/trainer/telemetry/test_goodput.py",),
     "tpujob_trainer.train.nonfinite": ("tests/trainer/train/test_nonfinite.py",),
-    "tpujob_trainer.train.save_policy": ("tests/trainer/train/test_save_policy.py",),
-    "tpujob_trainer.train.step_flags": ("tests/trainer/train/test_step_flags.py",),
-    "tpujob_trainer.corpus.workers.choice": ("tests/trainer/corpus/workers/test_choice.py",),
+    "tpujob_trainer.train.save_policy": (
+        "tests/trainer/train/test_save_policy.py",
+        "tests/trainer/train/test_step_flags.py",
+    ),
+    "tpujob_trainer.corpus.workers.states": ("tests/trainer/corpus/workers/test_choice.py",),
 }
 """Module to path prefixes of its tests: those of the same package, so that a mutant takes a few seconds."""
 
 LANE = "tpujob_trainer.data.stream.lane"
 PLAN = "tpujob_trainer.data.manifest.plan"
-ALARM = "tpujob_trainer.checkpoint.save_health"
+ALARM = "tpujob_trainer.checkpoint.save_decision"
 ACCOUNTING = "tpujob_operator.decide.restart_accounting"
 PAUSE = "return min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(restarts_without_progress - 2, 30))"
 GOODPUT = "tpujob_trainer.telemetry.goodput"
@@ -182,7 +183,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "False",
     ): "of a wrong accelerator nothing is said but that, and of a command a test knows",
     (
-        "tpujob_trainer.data.manifest.cutting",
+        "tpujob_trainer.data.manifest.permutation",
         "middle = (low + high + 1) // 2",
         "1",
         "2",
@@ -206,7 +207,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "1",
     ): "no attempt has a number below 0",
     (
-        "tpujob_trainer.data.manifest.row_limit",
+        "tpujob_trainer.data.manifest.listing",
         'if listing.format.elements == "files" or count <= 1 < file.size:',
         "1",
         "2",

@@ -17,7 +17,7 @@ from tests.multiprocess.attempts import ENDLESS, committed, trained
 from tests.multiprocess.poisoned_trainer import EVERY, HELD_AFTER, evaluations, held_step
 from tests.trainer.telemetry import event_files, wandb_files
 from tools.localcluster.waiting import wait_for
-from tpujob_trainer.telemetry import goodput, metrics_file
+from tpujob_trainer.telemetry import goodput, tracker_files
 
 pytestmark = pytest.mark.processes
 
@@ -211,7 +211,7 @@ def test_samples_have_one_line_for_each_step(scenario):
 
 
 def test_metrics_are_one_table_over_the_step_back_and_the_kill(scenario):
-    rows = metrics_file.parse((scenario.checkpoints / metrics_file.FILE).read_bytes())
+    rows = tracker_files.parse_metrics((scenario.checkpoints / tracker_files.METRICS).read_bytes())
     steps = [row["step"] for row in rows]
     assert steps == sorted(set(steps))
     assert steps[-1] > scenario.report["restored_from"]

@@ -14,8 +14,7 @@ from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, abstract, new_runtime, run, tree
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Retention, Settings
 
 pytestmark = attempts.LATE_FAILURES
 

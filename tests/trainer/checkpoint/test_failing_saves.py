@@ -18,9 +18,7 @@ from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, tree
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.listener import Listener
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 
 pytestmark = attempts.LATE_FAILURES
 

@@ -8,8 +8,7 @@ import pytest
 
 from tpujob_trainer.checkpoint import inspection, layout, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import NotFoundError

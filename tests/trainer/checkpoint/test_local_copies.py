@@ -15,8 +15,7 @@ from tpujob_trainer.checkpoint import local_file
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.local_restore import Choice, choose
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 

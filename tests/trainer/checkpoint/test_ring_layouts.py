@@ -16,16 +16,15 @@ from jax.sharding import NamedSharding
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, new_runtime
 from tests.trainer.train.test_parity import TOLERANCE, batch
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.axes import NO_RINGS, Rings
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.mesh.rings import rings_of
-from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.loop import checkpoint_tree

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tpujob_trainer.checkpoint import layout
-from tpujob_trainer.checkpoint.claimed_path import Cancellation
+from tpujob_trainer.checkpoint.lease import Cancellation
 from tpujob_trainer.checkpoint.save import PendingSave
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime

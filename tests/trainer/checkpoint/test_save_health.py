@@ -4,7 +4,7 @@ import pytest
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint.save import Outcome
-from tpujob_trainer.checkpoint.save_health import Alarm
+from tpujob_trainer.checkpoint.save_decision import Alarm
 
 LIMIT = 3600
 OVERLOADED = Outcome(problem="503")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_trainer.checkpoint.step_slots import MAX_STUCK, StepSlots
+from tpujob_trainer.checkpoint.save_decision import MAX_STUCK, StepSlots
 
 
 class Deleter:

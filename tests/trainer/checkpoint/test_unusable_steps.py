@@ -15,9 +15,7 @@ from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, restore
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
-from tpujob_trainer.checkpoint.listener import Listener
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 from tpujob_trainer.distributed import kv_store
 
 pytestmark = attempts.LATE_FAILURES

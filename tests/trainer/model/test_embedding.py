@@ -7,7 +7,7 @@ import pytest
 
 from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 
 MESHES = {"one device": MeshShape(), "fsdp 8": MeshShape(fsdp=8), "2 slices, fsdp 2": MeshShape(slice=2, fsdp=2)}
 SEEN = 2048

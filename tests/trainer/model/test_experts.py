@@ -15,7 +15,7 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.experts import Routing, route, route_by_sigmoid, router_losses
 from tpujob_trainer.model.families.base import Latent, SigmoidRouter
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 
 CHANGES: dict[str, dict[str, Any]] = {
     "gpt-oss-20b": {"layers": 2, "kv_heads": 2, "head_dim": 8, "experts": 4, "experts_per_token": 2},

@@ -14,9 +14,9 @@ from tpujob_trainer.model.families.base import Latent, SigmoidRouter
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.train.state_bytes import adapter_parameters
+from tpujob_trainer.train.arithmetic import adapter_parameters
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

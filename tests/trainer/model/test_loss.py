@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh
 
+from tpujob_trainer.model import embedding
 from tpujob_trainer.model import loss as module
-from tpujob_trainer.model import output_columns
 from tpujob_trainer.model.loss import CHUNK_BYTES, cross_entropy, num_chunks, token_losses
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 
 MESHES = {
     "one device": MeshShape(),
@@ -46,7 +46,7 @@ def test_loss_and_gradient_are_the_plain_ones(
     monkeypatch.setattr(module, "_is_kept", lambda tokens, columns, dtype: is_kept and columns.is_whole)
     monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(module, "GATHERED_CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(output_columns, "TOKENS_PER_COLUMN", tokens_per_column)
+    monkeypatch.setattr(embedding, "TOKENS_PER_COLUMN", tokens_per_column)
     shape = MESHES[mesh]
     over = build_mesh(slices=shape.slice, devices=jax.devices()[: np.prod(shape.sizes)], shape=shape)
     hidden, output, targets, mask = arrays()
@@ -88,7 +88,7 @@ def test_z_loss_pulls_the_sum_of_powers_to_one() -> None:
 )
 def test_less_travels(devices: int, tokens: int, vocabulary: int, gathered: bool) -> None:
     mesh = AbstractMesh((devices, 1, 1, 1), ("fsdp", "expert", "context", "tensor"))
-    assert output_columns.is_gathered(tokens=tokens, vocab_size=vocabulary, mesh=mesh) is gathered
+    assert embedding.is_gathered(tokens=tokens, vocab_size=vocabulary, mesh=mesh) is gathered
 
 
 def test_a_target_without_logit_has_no_finite_loss() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.mesh.build import arranged, build_mesh, require_devices
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.partitioning import line_length
 
 

@@ -14,8 +14,7 @@ from tpujob_trainer.model.chips import CHIPS
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh, possible_meshes
-from tpujob_trainer.model.mesh.cost import mesh_cost
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape, mesh_cost
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
 

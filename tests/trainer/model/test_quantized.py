@@ -20,9 +20,9 @@ from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.narrow_product import narrow_over
+from tpujob_trainer.model.mesh.cost import MeshShape
+from tpujob_trainer.model.mesh.ring_product import narrow_over
 from tpujob_trainer.model.mesh.rings import narrow_rings
-from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED
 from tpujob_trainer.model.quantized import product, require_faster
 from tpujob_trainer.model.shape import ModelShape, Quantization

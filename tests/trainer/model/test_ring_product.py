@@ -16,9 +16,9 @@ from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.mesh.ring_product import widen_over
 from tpujob_trainer.model.mesh.rings import rings_of
-from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

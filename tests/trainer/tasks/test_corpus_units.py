@@ -14,7 +14,7 @@ from tpujob_trainer.corpus.extract.batch_size import enough_rows
 from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.tasks.batch.corpus_listing import rows_of_units
 from tpujob_trainer.tasks.batch.parts import mean_length
-from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.batch.tasks import BatchTask
 from tpujob_trainer.tasks.extraction_bounds import rows_flops
 
 LONGEST, BATCH, ROWS = 256, 8, 40_000

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.tasks.batch import generate
+from tpujob_trainer.tasks.batch import tasks
 
 
 def test_rows_are_prompts_and_end_where_the_model_says_so(tmp_path, monkeypatch: pytest.MonkeyPatch):
@@ -21,10 +21,10 @@ def test_rows_are_prompts_and_end_where_the_model_says_so(tmp_path, monkeypatch:
         }
     )
     given: dict[str, Any] = {}
-    monkeypatch.setattr(generate, "completions_program", lambda *_, **settings: given.update(settings))
+    monkeypatch.setattr(tasks, "completions_program", lambda *_, **settings: given.update(settings))
     tokenizer = SimpleNamespace(eos=3, decode=str)
 
-    task = generate.task_of(config, cast("Any", None), cast("Any", tokenizer), 16)
+    task = tasks.generate_task(config, cast("Any", None), cast("Any", tokenizer), 16)
     task.make(cast("Any", None), cast("Any", None))
 
     assert (task.is_prompt, task.is_cut) == (True, False)

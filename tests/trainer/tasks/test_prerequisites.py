@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tpujob_contract import ExitCode
-from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, model_differences
+from tpujob_trainer.checkpoint.lock import LOCK, OWNER, model_differences
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.tasks.prerequisites import look
 

@@ -24,8 +24,8 @@ from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.tasks import pretrain
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.nonfinite import NonFiniteError
+from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch
-from tpujob_trainer.train.step_flags import StepFlags
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -1,13 +1,13 @@
 import datetime
 
 from tests.harness.attempt_reports import latest
-from tpujob_trainer.telemetry import attempts
+from tpujob_trainer.telemetry import report
 
 STARTED = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
 def attempt(folder, attempt_id="1.0-9f3a01bc", started=STARTED, is_lead=True):
-    return attempts.Attempt(str(folder), attempt_id=attempt_id, started=started, is_lead=is_lead)
+    return report.Attempt(str(folder), attempt_id=attempt_id, started=started, is_lead=is_lead)
 
 
 def test_name_sorts_by_time_and_ends_with_the_nonce(tmp_path):

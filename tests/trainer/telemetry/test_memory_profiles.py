@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.telemetry import memory_profiles
-from tpujob_trainer.telemetry.memory_profiles import MemoryProfiles
+from tpujob_trainer.telemetry import profiler
+from tpujob_trainer.telemetry.profiler import MemoryProfiles
 
 FOLDER = Path("profiles") / "memory-by-step"
 
@@ -52,7 +52,7 @@ def test_training_never_waits_for_storage(
         storage_answers.wait()
         return open_bucket(directory)
 
-    monkeypatch.setattr(memory_profiles, "open_bucket", slow)
+    monkeypatch.setattr(profiler, "open_bucket", slow)
     hook = MemoryProfiles(str(tmp_path), process_id=0, every_steps=1, keep=9)
     hook.run(1, None, lambda: None)
     hook.run(2, None, lambda: None)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from tpujob_trainer.telemetry import metrics_file
-from tpujob_trainer.telemetry.metrics_file import FILE, INTERVAL_SECONDS, MetricsFile, parse
+from tpujob_trainer.telemetry import tracker_files
+from tpujob_trainer.telemetry.tracker_files import INTERVAL_SECONDS, METRICS, MetricsFile, parse_metrics
 
 
 class Clock:
@@ -20,7 +20,7 @@ class Clock:
 
 
 def steps(folder: Path) -> list[int]:
-    with (folder / FILE).open() as file:
+    with (folder / METRICS).open() as file:
         return [int(row["step"]) for row in csv.DictReader(file)]
 
 
@@ -30,7 +30,7 @@ def test_it_is_read_by_pandas(tmp_path: Path):
     file.scalars(20, {"train/loss": math.nan, "train/learning_rate": 2e-3})
     file.scalars(20, {"evaluation/loss": 2.25})
     file.close()
-    table = pandas.read_csv(tmp_path / FILE)
+    table = pandas.read_csv(tmp_path / METRICS)
     assert list(table) == ["step", "time", "train/loss", "train/learning_rate", "evaluation/loss"]
     assert table["step"].tolist() == [10, 20]
     assert table["train/loss"][0] == 2.5
@@ -51,7 +51,7 @@ def test_an_attempt_takes_back_later_steps_of_the_one_before(tmp_path: Path):
     second.scalars(20, {"train/loss": 0.5})
     second.close()
     assert steps(tmp_path) == [10, 20]
-    assert [row["train/loss"] for row in parse((tmp_path / FILE).read_bytes())] == [1.0, 0.5]
+    assert [row["train/loss"] for row in parse_metrics((tmp_path / METRICS).read_bytes())] == [1.0, 0.5]
 
 
 def test_a_step_that_is_done_again_in_the_same_attempt_replaces_what_came_after(tmp_path: Path):
@@ -85,10 +85,10 @@ def test_a_slow_storage_is_written_to_less_often(tmp_path: Path, monkeypatch: py
         clock.now += 2.0
         return "step,time\n"
 
-    monkeypatch.setattr(metrics_file, "as_csv", slow)
+    monkeypatch.setattr(tracker_files, "as_csv", slow)
     file.scalars(1, {})
     began = clock.now
-    clock.now += 2.0 / metrics_file.PART_OF_TIME - 1.0
+    clock.now += 2.0 / tracker_files.PART_OF_TIME - 1.0
     file.scalars(2, {})
     assert clock.now < began + 100.0, "nothing was written"
     clock.now += 1.0
@@ -97,7 +97,7 @@ def test_a_slow_storage_is_written_to_less_often(tmp_path: Path, monkeypatch: py
 
 
 def test_a_long_run_is_thinned_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metrics_file, "MOST_ROWS", 8)
+    monkeypatch.setattr(tracker_files, "MOST_ROWS", 8)
     file = MetricsFile(str(tmp_path), first_step=0, clock=Clock())
     for step in range(1, 21):
         file.scalars(step, {"train/loss": 1.0})
@@ -109,10 +109,10 @@ def test_a_long_run_is_thinned_out(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_that_somebody_has_edited_is_read_as_far_as_it_goes(tmp_path: Path):
-    (tmp_path / FILE).write_bytes(
+    (tmp_path / METRICS).write_bytes(
         b"step,time,train/loss\n1,5,2.5\nnote to self\n2,,1\n3,6,x\n\xff\xfe,1,1\n4,7,1.5,9\n"
     )
-    assert parse((tmp_path / FILE).read_bytes()) == [
+    assert parse_metrics((tmp_path / METRICS).read_bytes()) == [
         {"step": 1, "time": 5, "train/loss": 2.5},
         {"step": 3, "time": 6},
         {"step": 4, "time": 7, "train/loss": 1.5},

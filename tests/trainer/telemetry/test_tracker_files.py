@@ -9,13 +9,13 @@ import pytest
 from tests.trainer.telemetry import wandb_files
 from tests.trainer.telemetry.event_files import events, scalars
 from tpujob_trainer.telemetry import tensorboard
-from tpujob_trainer.telemetry.samples_file import FILE, LIMIT, SamplesFile
 from tpujob_trainer.telemetry.tensorboard import TensorBoard
+from tpujob_trainer.telemetry.tracker_files import LIMIT, SAMPLES, SamplesFile
 from tpujob_trainer.telemetry.wandb import run_id
 
 
 def lines(folder: Path):
-    return [json.loads(line) for line in (folder / FILE).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / SAMPLES).read_text().splitlines()]
 
 
 def test_tensorboard_files_hold_numbers_and_texts(tmp_path: Path):

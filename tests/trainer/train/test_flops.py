@@ -10,7 +10,7 @@ from tpujob_trainer.model.attention.rotary import rotary_angles
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Decoder
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.train.flops import (
+from tpujob_trainer.train.arithmetic import (
     attention_flops_per_token,
     forward_flops_per_token,
     training_flops_per_token,

@@ -17,9 +17,7 @@ import pytest
 from tests.trainer.train.test_step import LENGTH, ROWS, SHAPE
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
-from tpujob_trainer.checkpoint.listener import Listener
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 from tpujob_trainer.config.schema import CheckpointConfig, NonFiniteConfig
 from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
 from tpujob_trainer.distributed import kv_store
@@ -33,9 +31,8 @@ from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler, Feed
 from tpujob_trainer.train.loop import ExitResult, Hook, Loop, checkpoint_tree
 from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudget
-from tpujob_trainer.train.save_policy import SavePolicy
+from tpujob_trainer.train.save_policy import SavePolicy, StepFlags
 from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
-from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -12,11 +12,11 @@ from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch, init_state, make_train_step
-from tpujob_trainer.train.step_flags import StepFlags
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

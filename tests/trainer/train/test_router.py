@@ -14,7 +14,7 @@ from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.step import init_state, make_train_step
 from tpujob_trainer.train.token_loss import RouterFactors
 

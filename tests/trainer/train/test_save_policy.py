@@ -2,8 +2,7 @@ import pytest
 
 from tpujob_trainer.config.schema import CheckpointConfig
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.train.save_policy import SavePolicy, is_due_by_steps
-from tpujob_trainer.train.step_flags import StepFlags
+from tpujob_trainer.train.save_policy import SavePolicy, StepFlags, is_due_by_steps
 
 STOP = StopRequest(grace_seconds=30)
 

@@ -12,8 +12,8 @@ from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.train.arithmetic import state_bytes_per_device
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
-from tpujob_trainer.train.state_bytes import state_bytes_per_device
 from tpujob_trainer.train.step import abstract_state
 
 BLOCK: dict[str, Any] = {

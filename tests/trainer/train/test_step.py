@@ -14,8 +14,8 @@ from tpujob_trainer.model import loss as loss_module
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.train.save_policy import StepFlags, unpack
 from tpujob_trainer.train.step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
-from tpujob_trainer.train.step_flags import StepFlags, unpack
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

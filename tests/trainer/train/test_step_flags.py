@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tpujob_trainer.train.step_flags import StepFlags, unpack
+from tpujob_trainer.train.save_policy import StepFlags, unpack
 
 
 @pytest.mark.parametrize(

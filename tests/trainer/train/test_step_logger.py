@@ -7,8 +7,8 @@ import pytest
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.telemetry.trackers import Trackers
+from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import StepMetrics
-from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress, StepResult, read
 
 

@@ -11,8 +11,9 @@ import pytest
 from tests.trainer.train.test_step import ROWS, SGD, SHAPE, make_batch
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.compile.collectives import exchanges
+from tpujob_trainer.train.save_policy import StepFlags, unpack
 from tpujob_trainer.train.step import (
     TrainState,
     TrainStep,
@@ -21,7 +22,6 @@ from tpujob_trainer.train.step import (
     init_state,
     make_train_step,
 )
-from tpujob_trainer.train.step_flags import StepFlags, unpack
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -17,9 +17,9 @@ from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train import token_loss
-from tpujob_trainer.train.eval_step import make_evaluation_step
+from tpujob_trainer.train.evaluation import make_evaluation_step
 from tpujob_trainer.train.optimizer import make_optimizer
 from tpujob_trainer.train.step import init_state, make_train_step
 

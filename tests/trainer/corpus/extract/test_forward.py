@@ -7,8 +7,8 @@ import pytest
 
 from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tests.trainer.model.plain_decoder import attention, rms_norm
-from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Kind, sites_of
+from tpujob_trainer.corpus.extract.programs import activations_program
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape

@@ -15,7 +15,7 @@ from tpujob_trainer.corpus.extract import inspection
 from tpujob_trainer.corpus.extract.description import TASK
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
 from tpujob_trainer.corpus.extract.units import cut
-from tpujob_trainer.corpus.workers import results, setup
+from tpujob_trainer.corpus.workers import claims, results
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
@@ -79,7 +79,7 @@ def _run(where):
     """Runs a worker in a directory; returns the units that it made."""
     bucket, work = open_bucket(where), Values()
     scratch = Scratch(str(where.parent / "scratch"), 1000, field="spec.trainer.extract.scratch")
-    once = functools.partial(setup.once, bucket, "job-0-aa")
+    once = functools.partial(claims.once, bucket, "job-0-aa")
     engine = Engine(
         bucket,
         Claims(bucket, "job-0-aa"),

@@ -12,17 +12,24 @@ from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
 from tpujob_trainer.corpus.extract.batches import Batch as Packed
 from tpujob_trainer.corpus.extract.completions import FINISHED, LENGTH, TEXT, TOKENS, completions_program, readable
-from tpujob_trainer.corpus.extract.embeddings import COLUMN, embeddings_program
-from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Site, sites_of
+from tpujob_trainer.corpus.extract.programs import (
+    COLUMN,
+    LOSS,
+    PERPLEXITY,
+    SCORED,
+    TOKEN_LOSSES,
+    activations_program,
+    embeddings_program,
+    scores_program,
+)
 from tpujob_trainer.corpus.extract.rows import Rows
-from tpujob_trainer.corpus.extract.scores import LOSS, PERPLEXITY, SCORED, TOKEN_LOSSES, scores_program
 from tpujob_trainer.corpus.extract.sequences import filled
-from tpujob_trainer.corpus.extract.unit_values import UnitValues
+from tpujob_trainer.corpus.extract.units import UnitValues
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
-from tpujob_trainer.train.eval_step import make_evaluation_step
+from tpujob_trainer.train.evaluation import make_evaluation_step
 from tpujob_trainer.train.step import Batch
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -1,7 +1,6 @@
 import pytest
 
-from tpujob_trainer.corpus.extract.chip_time import Finished, chip_time
-from tpujob_trainer.corpus.extract.progress import index_of, rows_per_second, seconds_left, summary
+from tpujob_trainer.corpus.extract.progress import Finished, chip_time, index_of, rows_per_second, seconds_left, summary
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
 
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
-from tpujob_trainer.corpus.extract.values import keep
-from tpujob_trainer.corpus.workers.statistics import add_statistics
+from tpujob_trainer.corpus.extract.sequences import keep
+from tpujob_trainer.corpus.workers.results import add_statistics
 
 X = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)
 LENGTHS = np.array([5, 2, 0], dtype=np.int32)

@@ -3,7 +3,7 @@ import functools
 import numpy as np
 import pytest
 
-from tpujob_trainer.corpus.workers.choice import DONE, FREE, TAKEN, free_stretches, next_unit
+from tpujob_trainer.corpus.workers.states import DONE, FREE, TAKEN, free_stretches, next_unit
 
 _STATES = {".": FREE, "t": TAKEN, "d": DONE}
 

@@ -12,7 +12,7 @@ import pytest
 
 import tpujob_trainer
 from tests.trainer.corpus.workers.test_engine import Numbers, engine  # noqa: F401 - a fixture
-from tpujob_trainer.corpus.workers import memory
+from tpujob_trainer.corpus.workers import finishing
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
 from tpujob_trainer.tasks.batch.worker import _Figures
 from tpujob_trainer.telemetry.report import Report
@@ -35,15 +35,15 @@ def test_freed_memory_is_given_back():
     for piece in pieces[:-1]:  # the last one keeps the arena from shrinking by itself
         c.free(piece)
     before = _resident_bytes()
-    memory.release_memory()
+    finishing.release_memory()
     assert before - _resident_bytes() > PIECE * PIECES / 2
     c.free(pieces[-1])
 
 
 def test_memory_is_released_once_in_a_while(monkeypatch):
     now, trimmed = [0.0], []
-    monkeypatch.setattr(memory, "release_memory", lambda: trimmed.append(now[0]))
-    release = memory.MemoryRelease(every_seconds=30, clock=lambda: now[0])
+    monkeypatch.setattr(finishing, "release_memory", lambda: trimmed.append(now[0]))
+    release = finishing.MemoryRelease(every_seconds=30, clock=lambda: now[0])
     for now[0] in (100, 110, 129, 130, 131, 200):
         release()
     assert trimmed == [100, 130, 200]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_trainer.corpus.workers.rate import Rate
+from tpujob_trainer.corpus.workers.states import Rate
 
 
 @pytest.mark.parametrize(

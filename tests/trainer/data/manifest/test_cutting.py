@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tpujob_trainer.data.manifest.cutting import cut_units
+from tpujob_trainer.data.manifest.permutation import cut_units
 
 CUT = {
     # name: ([elements, bytes] of each part, limits, [part, first element, elements, bytes] of each unit)

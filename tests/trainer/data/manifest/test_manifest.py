@@ -18,7 +18,7 @@ from tpujob_trainer.data import (
     verify_unchanged,
     write_manifest,
 )
-from tpujob_trainer.data.manifest.cutting import cut_units
+from tpujob_trainer.data.manifest.permutation import cut_units
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_unit_rows
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket

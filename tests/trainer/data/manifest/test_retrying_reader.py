@@ -3,8 +3,7 @@
 import pytest
 
 from tests.trainer.data.parquet_files import manifest_of, write_groups
-from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import RetryingReader, _cause_of, _given_up
+from tpujob_trainer.data.manifest.reader import RetryingReader, UnitReader, _cause_of, _given_up
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.storage.read_meter import ReadMeter
 from tpujob_trainer.storage.retrying import Retrying, StorageFailedError

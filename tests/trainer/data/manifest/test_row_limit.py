@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from tests.trainer.data.data_files import WRITERS
 from tests.trainer.data.parquet_files import BYTES
 from tpujob_trainer.data import BatchLoader, DataConfig, make_manifest, plan_lanes, read_manifest, write_manifest
-from tpujob_trainer.data.manifest.listing import list_source
+from tpujob_trainer.data.manifest.listing import _counted, list_source, up_to
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.row_limit import _counted, up_to
 from tpujob_trainer.errors import ConfigurationError
 
 TEXTS = [f"row {number} " + "x" * (number % 37) for number in range(1000)]

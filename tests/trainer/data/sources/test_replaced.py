@@ -9,8 +9,8 @@ import pytest
 from tests.trainer.data.data_files import WRITERS
 from tpujob_trainer.data import DataChangedError, DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.manifest.scan import verify_unchanged
 from tpujob_trainer.data.manifest.table import read_manifest, write_manifest
-from tpujob_trainer.data.manifest.verification import verify_unchanged
 
 OLD = [f"old row {number:04d} {'of the first content ' * 20}" for number in range(300)]
 NEW = [text.replace("old", "new") for text in OLD]

@@ -9,10 +9,10 @@ from tests.trainer.data.data_files import WRITERS
 from tests.trainer.data.web_folder import web_folder
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.manifest.scan import verify_unchanged
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
-from tpujob_trainer.data.manifest.verification import verify_unchanged
 from tpujob_trainer.errors import ConfigurationError, TrainerError
-from tpujob_trainer.errors.logs import RedactingFormatter
+from tpujob_trainer.errors.programs import RedactingFormatter
 from tpujob_trainer.parsing.from_mapping import parse
 
 CANARY = "canary7f3a"

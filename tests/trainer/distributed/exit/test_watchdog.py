@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tpujob_trainer.distributed.exit import stack_traces
+from tpujob_trainer.distributed.exit import watchdog
 from tpujob_trainer.distributed.exit.watchdog import Watchdog, WatchdogConfig
 from tpujob_trainer.telemetry.report import Report
 
@@ -103,6 +103,6 @@ def test_progress_is_of_this_moment():
 
 
 def test_stacks_begin_with_the_main_thread():
-    text = stack_traces.all_threads()
+    text = watchdog.all_threads()
     assert text.startswith("Thread MainThread:\n")
     assert "in test_stacks_begin_with_the_main_thread" in text

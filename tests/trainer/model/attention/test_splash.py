@@ -11,7 +11,7 @@ from tpujob_trainer.model.attention.attend import make_attend
 from tpujob_trainer.model.attention.splash import block_size, is_possible
 from tpujob_trainer.model.families.base import Latent
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
 SHAPE = ModelShape(layers=1, embed_dim=256, heads=4, kv_heads=2, head_dim=128, mlp_dim=8, vocab_size=8)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.model.weights.text_ends import text_ends
+from tpujob_trainer.model.weights.companions import text_ends
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,12 @@ from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint import save as checkpoint_save
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.layout import Commit
-from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.restore import Check, Seconds
 from tpujob_trainer.checkpoint.restorer import Restorer
-from tpujob_trainer.checkpoint.retention import Deleter
+from tpujob_trainer.checkpoint.retention import Deleter, Listener, Settings
 from tpujob_trainer.checkpoint.save import PendingSave
-from tpujob_trainer.checkpoint.save_decision import Decision, SavePlan, decide
-from tpujob_trainer.checkpoint.save_health import Alarm
-from tpujob_trainer.checkpoint.settings import Settings
-from tpujob_trainer.checkpoint.step_slots import Answer, StepSlots
+from tpujob_trainer.checkpoint.save_decision import Alarm, Answer, Decision, SavePlan, StepSlots, decide
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage.errors import unusable
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
 from tpujob_trainer.checkpoint.lease import Lease
-from tpujob_trainer.checkpoint.lock import Lock
-from tpujob_trainer.checkpoint.prior_run import OWNER, owner_in, owner_problem
+from tpujob_trainer.checkpoint.lock import OWNER, Lock, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import Bucket, is_local, open_bucket, pattern_problem, reachability
 from tpujob_trainer.storage import errors as storage_errors

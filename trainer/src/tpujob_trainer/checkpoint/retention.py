@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, and the deletion of the others in a background thread of process 0.
+"""Settings of a run's checkpoints: which of them stay, limits, and callbacks; the deletion of the others.
 
 Orbax's policies decide the same, but its BestN (0.12.8) keeps steps without metrics while there are `best` or fewer.
 """
@@ -10,9 +10,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.layout import Commit
 
 logger = logging.getLogger(__name__)
 
@@ -102,3 +104,30 @@ class Deleter:
             self._confirm_claim()
         for step in steps:
             layout.delete(self._directory, step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings, the same on all processes of a run."""
+
+    retention: Retention
+    """Which checkpoints stay."""
+    limit_seconds: float = 600.0
+    """A save that is not committed by then has failed."""
+    fail_after_seconds: float = 3600.0
+    """While saves fail: the age of the last commit at which the run ends."""
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """JSON values kept with every checkpoint (configuration, versions)."""
+    replica_axis: str | None = None
+    """The mesh axis along which arrays are replicated: one slice reads for all. None: every process reads."""
+
+
+@dataclasses.dataclass
+class Listener:
+    """Called in the thread that calls `Checkpoints.save` and `poll`."""
+
+    saved: Callable[[int, float], None] = lambda step, blocking_seconds: None
+    committed: Callable[[Commit, float], None] = lambda commit, seconds: None
+    failed: Callable[[int, str], None] = lambda step, why: None
+    passed_over: Callable[[int, str], None] = lambda step, why: None
+    unusable: Callable[[int, str], None] = lambda step, why: None

@@ -25,10 +25,10 @@ import tensorstore
 from etils import epath
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import fingerprint_handler, layout
-from tpujob_trainer.checkpoint.claimed_path import Cancellation, claimed_path
+from tpujob_trainer.checkpoint import fingerprint, layout
 from tpujob_trainer.checkpoint.fingerprint import InFlight
 from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.checkpoint.lease import Cancellation, claimed_path
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.storage import errors as storage_errors
@@ -255,7 +255,7 @@ def begin(
         file_options=files,
         temporary_path_class=claimed_path(directory, confirm_claim, give_up),
     )
-    items = {layout.STATE: ocp.args.StandardSave(tree), layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints)}
+    items = {layout.STATE: ocp.args.StandardSave(tree), layout.FINGERPRINTS: fingerprint.Save(fingerprints)}
     try:
         checkpointer.save(
             epath.Path(layout.folder(directory, step)),

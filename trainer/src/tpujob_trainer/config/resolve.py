@@ -31,7 +31,7 @@ from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.choice import choose_mesh
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.parsing.from_mapping import camel_case

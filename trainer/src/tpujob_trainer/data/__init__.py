@@ -11,11 +11,9 @@ import tpujob_trainer.data.arrow_start  # noqa: F401  # before any module that c
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
-from tpujob_trainer.data.manifest.scan import make_manifest
+from tpujob_trainer.data.manifest.scan import make_manifest, verify_unchanged
 from tpujob_trainer.data.manifest.table import FILE_NAME as MANIFEST_FILE
 from tpujob_trainer.data.manifest.table import kept_manifest, read_manifest, write_manifest
-from tpujob_trainer.data.manifest.verification import verify_unchanged
-from tpujob_trainer.data.stream.eval_batches import evaluation_batches
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.stream.position import (
@@ -28,6 +26,7 @@ from tpujob_trainer.data.stream.position import (
     state_shape,
 )
 from tpujob_trainer.data.stream.rows import SkippedRows
+from tpujob_trainer.data.stream.samples import evaluation_batches
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.storage.versions import DataChangedError

@@ -14,7 +14,7 @@ import jax
 from tpujob_contract import DistributedProcess, LocalProcess, Process, environment
 from tpujob_contract.connections import open_files, ports
 from tpujob_trainer import errors
-from tpujob_trainer.distributed import kv_store, peers, versions
+from tpujob_trainer.distributed import host_check, kv_store, peers
 from tpujob_trainer.distributed.peers import Membership, Peers
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def _met(
         process.num_processes,
         address,
         configuration=configuration_hash,
-        versions=versions.versions(),
+        versions=host_check.versions(),
         heartbeat_seconds=heartbeat_seconds,
     )
     on_met(met)

@@ -17,21 +17,18 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.model import adapter_product
-from tpujob_trainer.model.adapter_product import Adapters
+from tpujob_trainer.model import quantized
 from tpujob_trainer.model.attention.attend import Attend, make_attend
 from tpujob_trainer.model.attention.blocked import blocked_attention
 from tpujob_trainer.model.attention.rotary import Angles, rotary_angles
 from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
-from tpujob_trainer.model.initial import INIT_STD, weight
 from tpujob_trainer.model.layers import Layer, Past, bound
-from tpujob_trainer.model.mesh.narrow_product import NARROW, narrow_over
-from tpujob_trainer.model.mesh.ring_product import widen_over
+from tpujob_trainer.model.mesh.ring_product import NARROW, narrow_over, widen_over
 from tpujob_trainer.model.mesh.rings import narrow_rings, rings_of
-from tpujob_trainer.model.norm import RMSNorm
+from tpujob_trainer.model.norm import INIT_STD, RMSNorm, weight
 from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, gather, gathered_spec, lying, weight_spec
-from tpujob_trainer.model.quantized import PLAIN, Products
+from tpujob_trainer.model.quantized import PLAIN, Adapters, Products
 from tpujob_trainer.model.remat import policy
 from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 
@@ -305,7 +302,7 @@ class Model:
 
     def _adapters(self, weights: Weights) -> Adapters:
         """The adapters of all layers, stacked; this decoder has none."""
-        return adapter_product.NONE
+        return quantized.NONE
 
     def _of_axes(self, make: Callable[[tuple[str, ...]], PartitionSpec]) -> Weights:
         return jax.tree.map(make, self.axes, is_leaf=lambda node: isinstance(node, tuple))

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from tpujob_trainer.model import adapter_product
-from tpujob_trainer.model.adapter_product import Adapters, of_experts
+from tpujob_trainer.model import quantized
 from tpujob_trainer.model.axes import CONTEXT, EXPERT, ROW_AXES, TENSOR
 from tpujob_trainer.model.families.base import SigmoidRouter
 from tpujob_trainer.model.partitioning import of_each_device
+from tpujob_trainer.model.quantized import Adapters, of_experts
 
 
 class Blocks(NamedTuple):
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
     """`[E, F, D]`."""
     biases: tuple[jax.Array, jax.Array, jax.Array] | None = None
     """Of gate, up and down: `[E, F]`, `[E, F]` and `[E, D]`."""
-    adapters: Adapters = adapter_product.NONE
+    adapters: Adapters = quantized.NONE
     """By the names gate, up and down; each of them may be absent."""
 
 

@@ -18,17 +18,15 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tpujob_trainer.model import adapter_product
-from tpujob_trainer.model.adapter_product import Adapters
+from tpujob_trainer.model import quantized
 from tpujob_trainer.model.attention.attend import Attend
 from tpujob_trainer.model.attention.blocked import softmax
 from tpujob_trainer.model.attention.latent import LatentAttention
 from tpujob_trainer.model.attention.rotary import Angles, rotate
 from tpujob_trainer.model.experts import Blocks, Routing, mix, route, route_by_sigmoid
-from tpujob_trainer.model.initial import INIT_STD, residual_std, weight, zeros
 from tpujob_trainer.model.lora_config import OF_MLP
-from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.quantized import PLAIN, Products
+from tpujob_trainer.model.norm import INIT_STD, RMSNorm, residual_std, weight, zeros
+from tpujob_trainer.model.quantized import PLAIN, Adapters, Products
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.shape import ModelShape
 
@@ -79,7 +77,7 @@ class Attention(nnx.Module):
         self,
         x: jax.Array,
         angles: Angles,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries and keys, rotated by their positions, and values of the residual stream `x` `[B, S, D]`."""
@@ -97,7 +95,7 @@ class Attention(nnx.Module):
     def joined(
         self,
         seen: jax.Array,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> jax.Array:
         """The output that is added to the residual stream, from the heads' results `[B, S, N, H]`."""
@@ -133,9 +131,7 @@ class MLP(nnx.Module):
         self.down = weight(rngs, residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
         self.activation, self.quantization = shape.activation, shape.quantization
 
-    def __call__(
-        self, x: jax.Array, adapters: Adapters = adapter_product.NONE, products: Products = PLAIN
-    ) -> jax.Array:
+    def __call__(self, x: jax.Array, adapters: Adapters = quantized.NONE, products: Products = PLAIN) -> jax.Array:
         """The output that is added to the residual stream `x` `[B, S, D]`."""
         gate = products.widen("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
         up = products.widen("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
@@ -177,7 +173,7 @@ class Experts(nnx.Module):
         self,
         x: jax.Array,
         dispatch: Callable[..., jax.Array] = mix,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
     ) -> tuple[jax.Array, Routing]:
         """The output that is added to the residual stream `x` `[B, S, D]`, and the routing of its tokens.
 
@@ -236,7 +232,7 @@ class Layer(nnx.Module):
         attend: Attend,
         is_global: jax.Array | bool = True,
         dispatch: Callable[..., jax.Array] = mix,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         products: Products = PLAIN,
     ) -> tuple[jax.Array, Past, Routing | None]:
         """The residual stream `[B, S, D]` after this layer, its keys and values, and the routing of its tokens."""
@@ -286,7 +282,7 @@ class Layer(nnx.Module):
         self,
         x: jax.Array,
         angles: Angles,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         normed = self.attention_norm(x) if self.has_pre_norms else x
@@ -295,7 +291,7 @@ class Layer(nnx.Module):
     def _attention_output(
         self,
         seen: jax.Array,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> jax.Array:
         added = self.attention.joined(seen, adapters, multiply)
@@ -305,7 +301,7 @@ class Layer(nnx.Module):
         self,
         x: jax.Array,
         dispatch: Callable[..., jax.Array],
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         products: Products = PLAIN,
     ) -> tuple[jax.Array, Routing | None]:
         normed = self.mlp_norm(x) if self.has_pre_norms else x

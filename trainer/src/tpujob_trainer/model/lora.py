@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.axes import EXPERT
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora_config import EXPERTS, LoraConfig, Place, place_of
 from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.model.quantized import Adapters
 from tpujob_trainer.model.shape import LAYERS, ModelShape
 
 LORA = "lora"

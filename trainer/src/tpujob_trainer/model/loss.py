@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_trainer.model.axes import TENSOR, WEIGHT_AXES
-from tpujob_trainer.model.output_columns import (
+from tpujob_trainer.model.embedding import (
     Columns,
     columns_here,
     gradient_as_kept,

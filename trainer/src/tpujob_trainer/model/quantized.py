@@ -1,4 +1,7 @@
-"""Matrix products of a layer in a narrow type, int8 or fp8, with scales computed from the current values.
+"""Matrix products of a layer in a narrow type, int8 or fp8, or with a low-rank adapter beside the matrix.
+
+x · W + x · A · B instead of x · (W + A · B): the gradient of the frozen W, as large as in full fine-tuning, is never
+computed (Hu and others 2021, section 4.2).
 
 A product and the gradient of its left side are computed in the narrow type: each row of the left side and each column
 of the right side is divided by its largest value. The gradient of the weights, a sum over all tokens of all devices, is
@@ -11,19 +14,56 @@ No library is used: qwix applies its products for training by patching jax.numpy
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.adapter_product import Adapter, adapter_product
 from tpujob_trainer.model.chips import BY_KIND
 from tpujob_trainer.model.partitioning import Travel
 
 if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization
+
+type Adapter = tuple[jax.Array, jax.Array]
+"""A has the matrix's input dimensions, then the rank; B the rank, then the output dimensions. B is already scaled."""
+type Adapters = Mapping[str, Adapter]
+"""The adapters of a layer, by the name of the matrix."""
+NONE: Adapters = {}
+_RANK = "Z"
+
+
+def adapter_product(equation: str, x: jax.Array, adapter: Adapter) -> jax.Array:
+    """`x` times A times B, in the type of `x`.
+
+    Args:
+        equation: einsum of the product with the matrix, such as "BSD,DNH->BSNH"; without the letter Z.
+        x: `[B, S, ...]`.
+        adapter: of the matrix.
+    """
+    operands, out = equation.split("->")
+    left, right = operands.split(",")
+    inputs = "".join(letter for letter in right if letter in left)
+    outputs = "".join(letter for letter in right if letter not in left)
+    kept = "".join(letter for letter in left if letter not in inputs)
+    a, b = (matrix.astype(x.dtype) for matrix in adapter)
+    narrow = jnp.einsum(f"{left},{inputs}{_RANK}->{kept}{_RANK}", x, a)
+    return jnp.einsum(f"{kept}{_RANK},{_RANK}{outputs}->{out}", narrow, b)
+
+
+def of_experts(x: jax.Array, adapter: Adapter, counts: jax.Array) -> jax.Array:
+    """The product of rows, sorted by expert, with A and B of each row's expert.
+
+    Args:
+        x: `[T, inputs]`.
+        adapter: `[E, inputs, rank]` and `[E, rank, outputs]`.
+        counts: int32 `[E]`, rows of each expert.
+    """
+    a, b = (matrix.astype(x.dtype) for matrix in adapter)
+    return jax.lax.ragged_dot(jax.lax.ragged_dot(x, a, counts), b, counts)
+
 
 _TYPES: dict[str, tuple[Any, float, Any]] = {
     "int8": (jnp.int8, 127.0, jnp.int32),

@@ -10,13 +10,11 @@ from typing import Protocol
 
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.layout import Commit
-from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
-from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 from tpujob_trainer.config.rules import EVALUATION_LOSS
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
-from tpujob_trainer.distributed import versions
+from tpujob_trainer.distributed import host_check
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.model.axes import SLICE
 from tpujob_trainer.session.session import Session
@@ -155,7 +153,7 @@ def _settings(run: SavingConfig, described: Mapping[str, str | int], runtime: Ru
             "configuration": json.loads(run.as_json()),
             "data": dict(described),
             "processes": runtime.num_processes,
-            "versions": versions.versions(),
+            "versions": host_check.versions(),
         },
         replica_axis=SLICE,
     )

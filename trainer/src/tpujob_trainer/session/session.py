@@ -9,24 +9,48 @@ from typing import Protocol, Self
 
 import jax
 
-from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, Process
+from tpujob_contract.connections import pages
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import Phase
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig, configuration_hash
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
+from tpujob_trainer.distributed.exit.watchdog import Watchdog, WatchdogConfig
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.peers import Peers
 from tpujob_trainer.model.mesh.build import require_devices
 from tpujob_trainer.session.preflight import check_hosts
-from tpujob_trainer.session.reporting import serve_report
-from tpujob_trainer.telemetry import attempts, compile_cache
+from tpujob_trainer.storage.read_meter import METER
+from tpujob_trainer.telemetry import compile_cache, server
 from tpujob_trainer.telemetry.goodput import Goodput
 from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.process import process_age
 from tpujob_trainer.telemetry.profiler import Profiler
-from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.telemetry.report import Attempt, Report
+
+
+def serve_report(
+    process: Process, watchdog: WatchdogConfig, stop: StopRequest, *, in_pod: bool, profiler: Profiler | None = None
+) -> tuple[Report, Metrics]:
+    """Starts to serve the report of this process and its metrics at its report port, and returns both."""
+    report = Report(age=process_age())
+    report.follow(METER.facts)
+    metrics = Metrics(report)
+    stop.watched(Watchdog(report, watchdog))
+    server.serve(
+        report.snapshot,
+        metrics.exposition,
+        host=pages.address(in_pod=in_pod),
+        port=process.report_port,
+        curve=report.curve,
+        name=process.owner,
+        profiler=profiler,
+        secret=process.secret,
+    )
+    return report, metrics
+
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +91,7 @@ class Session:
     report: Report
     metrics: Metrics
     claim: ownership.Claim | None
-    attempt: attempts.Attempt | None
+    attempt: Attempt | None
     goodput: Goodput
     profiler: Profiler
 
@@ -97,9 +121,7 @@ class Session:
         claim, attempt = None, None
         if directory:
             claim = _claimed(directory, process.owner, config, runtime, report)
-            attempt = attempts.Attempt(
-                directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
-            )
+            attempt = Attempt(directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead)
         metrics.devices = jax.local_devices()
         cache = compile_cache.use(directory, enabled=config.compile_cache)
         if cache and runtime.is_lead:

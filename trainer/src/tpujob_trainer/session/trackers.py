@@ -16,8 +16,7 @@ import jax
 from tpujob_trainer import errors
 from tpujob_trainer.config.schema import BLOCK, TensorboardConfig, TrackersConfig, WandbConfig
 from tpujob_trainer.session.session import Session
-from tpujob_trainer.telemetry.metrics_file import MetricsFile
-from tpujob_trainer.telemetry.samples_file import SamplesFile
+from tpujob_trainer.telemetry.tracker_files import MetricsFile, SamplesFile
 from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
 
 LIMIT_SECONDS = 60.0

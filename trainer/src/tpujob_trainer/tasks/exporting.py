@@ -21,7 +21,7 @@ from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions, read_companions
 from tpujob_trainer.model.weights.config_json import config_json
-from tpujob_trainer.model.weights.custom_export import DESCRIPTION, export_custom_weights
+from tpujob_trainer.model.weights.custom_weights import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.shards import tried
 from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
@@ -29,8 +29,8 @@ from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.filesystems import located
 from tpujob_trainer.train.optimizer import averaged_weights
+from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import TrainState
-from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
 
 FOLDER = "export"

@@ -19,10 +19,10 @@ from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
 from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.errors.answers import answer
+from tpujob_trainer.errors.programs import answer
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, model_read
-from tpujob_trainer.train.flops import forward_flops_per_token
+from tpujob_trainer.model.weights.load import model_read
+from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, forward_flops_per_token
 
 SCALE_BYTES = 4
 """Size of the scale of each int8 vector."""

@@ -22,8 +22,7 @@ from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.data import inspection
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.errors.answers import answer
-from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.weights.load import with_shape_read
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES

@@ -12,19 +12,17 @@ from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig, SampleConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Weights
-from tpujob_trainer.model.weights.text_ends import text_ends
+from tpujob_trainer.model.weights.companions import text_ends
 from tpujob_trainer.session.dataset import EVALUATION, Dataset, shared_manifest
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.tasks.exporting import Exporter, ExportHook, averaged, current
 from tpujob_trainer.tasks.parts import Parts
-from tpujob_trainer.telemetry.memory_profiles import MemoryProfiles
+from tpujob_trainer.telemetry.profiler import MemoryProfiles
 from tpujob_trainer.train.batches import Assembler
-from tpujob_trainer.train.callback_hook import Callback
-from tpujob_trainer.train.eval_step import make_evaluation_step
-from tpujob_trainer.train.evaluation import Evaluation
+from tpujob_trainer.train.evaluation import Evaluation, make_evaluation_step
 from tpujob_trainer.train.generate import Sampler, make_sampler, padded
+from tpujob_trainer.train.hooks import Callback, Samples
 from tpujob_trainer.train.loop import Hook
-from tpujob_trainer.train.sample_hook import Samples
 from tpujob_trainer.train.step import abstract_batch, abstract_state
 from tpujob_trainer.train.step_logger import Progress
 

@@ -22,7 +22,7 @@ from tpujob_trainer.session.session import Session
 from tpujob_trainer.tasks.compiler import Compiler, refuse_too_large_a_state
 from tpujob_trainer.tasks.exporting import folder_of
 from tpujob_trainer.tasks.rollback_log import Rollbacks
-from tpujob_trainer.train.flops import training_flops_per_token
+from tpujob_trainer.train.arithmetic import training_flops_per_token
 from tpujob_trainer.train.generate import Prompt, prompts_of
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_state

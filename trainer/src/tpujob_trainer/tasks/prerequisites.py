@@ -21,15 +21,14 @@ from typing import Any
 
 from tpujob_contract import ExitCode
 from tpujob_trainer.checkpoint import layout
-from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, model_differences, owner_in, owner_problem
+from tpujob_trainer.checkpoint.lock import LOCK, OWNER, model_differences, owner_in, owner_problem
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError, message
-from tpujob_trainer.errors.answers import answer
-from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.parsing.references import MissingModuleError, load_reference
@@ -37,7 +36,7 @@ from tpujob_trainer.storage import is_local
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.storage.retrying import StorageFailedError
 from tpujob_trainer.telemetry.process import host_memory_bytes
-from tpujob_trainer.train.state_bytes import state_bytes_per_device
+from tpujob_trainer.train.arithmetic import state_bytes_per_device
 
 REACH_SECONDS = 2.0
 """Limit for storage to answer."""

@@ -18,7 +18,7 @@ from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.model.weights.companions import read_config
-from tpujob_trainer.model.weights.custom_import import load_custom_weights
+from tpujob_trainer.model.weights.custom_weights import load_custom_weights
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_adapter import read_adapter
 from tpujob_trainer.tasks.parts import Parts

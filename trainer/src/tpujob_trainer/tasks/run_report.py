@@ -24,13 +24,12 @@ from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.inspection import attempts
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError
-from tpujob_trainer.errors.answers import answer
-from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.telemetry import charts, metrics_file, samples_file
-from tpujob_trainer.telemetry.metrics_file import STEP, TIME, Row
+from tpujob_trainer.telemetry import charts, tracker_files
 from tpujob_trainer.telemetry.page import SECURITY_POLICY, STYLE
+from tpujob_trainer.telemetry.tracker_files import STEP, TIME, Row
 
 LOSS, TOKENS, EVALUATION = "train/loss", "train/tokens_seen", "evaluation/loss"
 CURVES = (
@@ -99,15 +98,15 @@ def read_run(directory: str, name: str) -> Run:
     """
     bucket = open_bucket(directory)
     try:
-        stored = bucket.look(metrics_file.FILE)
-        rows = metrics_file.parse(stored.data) if stored else []
+        stored = bucket.look(tracker_files.METRICS)
+        rows = tracker_files.parse_metrics(stored.data) if stored else []
         if not rows:
             raise NotFoundError(
-                f"DIRECTORY: {directory} has no {metrics_file.FILE} with numbers; name the spec.checkpointDir of a run "
-                "of the trainer that has made steps"
+                f"DIRECTORY: {directory} has no {tracker_files.METRICS} with numbers; name the spec.checkpointDir of a "
+                "run of the trainer that has made steps"
             )
-        texts = bucket.look(samples_file.FILE)
-        samples = samples_file.parse(texts.data) if texts else []
+        texts = bucket.look(tracker_files.SAMPLES)
+        samples = tracker_files.parse_samples(texts.data) if texts else []
         return Run(name, directory, rows, attempts(bucket), layout.committed(directory), samples)
     except (OSError, ValueError) as error:
         raise NotFoundError(f"DIRECTORY: {directory} cannot be read: {storage_errors.brief(error)}") from error

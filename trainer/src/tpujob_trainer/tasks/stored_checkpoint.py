@@ -29,15 +29,14 @@ from tpujob_trainer.checkpoint.inspection import inspect, select
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError
-from tpujob_trainer.errors.answers import answer
-from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
 from tpujob_trainer.model.weights.companions import read_companions
-from tpujob_trainer.model.weights.custom_export import export_custom_weights
+from tpujob_trainer.model.weights.custom_weights import export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.errors import unusable

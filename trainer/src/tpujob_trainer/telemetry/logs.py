@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.errors.programs import log_to_stderr
 
 FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 

@@ -5,6 +5,7 @@ Facts of the report are read from it at each scrape, so that they always agree w
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -66,71 +67,51 @@ class Metrics:
     """The counters of a process and the facts of its report, in a separate registry."""
 
     def __init__(self, report: Report) -> None:
-        self.registry = prometheus_client.CollectorRegistry()
-        self.tokens = prometheus_client.Counter(
-            "tpujob_tokens", "Tokens trained on by all processes in this attempt.", registry=self.registry
-        )
-        self.step_seconds = prometheus_client.Histogram(
-            "tpujob_step_seconds", "Time of one step.", buckets=STEP_SECONDS_BUCKETS, registry=self.registry
-        )
-        self.checkpoint_blocking_seconds = prometheus_client.Histogram(
+        registry = self.registry = prometheus_client.CollectorRegistry()
+        counter = functools.partial(prometheus_client.Counter, registry=registry)
+        gauge = functools.partial(prometheus_client.Gauge, registry=registry)
+        seconds = functools.partial(prometheus_client.Histogram, registry=registry)
+        self.tokens = counter("tpujob_tokens", "Tokens trained on by all processes in this attempt.")
+        self.step_seconds = seconds("tpujob_step_seconds", "Time of one step.", buckets=STEP_SECONDS_BUCKETS)
+        self.checkpoint_blocking_seconds = seconds(
             "tpujob_checkpoint_blocking_seconds",
             "Time for which a save kept the loop waiting.",
             buckets=CHECKPOINT_SECONDS_BUCKETS,
-            registry=self.registry,
         )
-        self.checkpoint_commit_seconds = prometheus_client.Histogram(
+        self.checkpoint_commit_seconds = seconds(
             "tpujob_checkpoint_commit_seconds",
             "Time from the start of a save to its commit.",
             buckets=CHECKPOINT_SECONDS_BUCKETS,
-            registry=self.registry,
         )
-        self.checkpoint_failures = prometheus_client.Counter(
-            "tpujob_checkpoint_failures", "Saves that did not become a checkpoint.", registry=self.registry
-        )
-        self.checkpoint_interval_seconds = prometheus_client.Gauge(
+        self.checkpoint_failures = counter("tpujob_checkpoint_failures", "Saves that did not become a checkpoint.")
+        self.checkpoint_interval_seconds = gauge(
             "tpujob_checkpoint_interval_seconds",
             "Longest time between two saves, `checkpoint.everySeconds`; 0 without a checkpoint directory.",
-            registry=self.registry,
         )
-        self.nonfinite_steps = prometheus_client.Counter(
+        self.nonfinite_steps = counter(
             "tpujob_nonfinite_steps",
             "Steps of this attempt whose loss or gradient was not finite; they changed no weight.",
-            registry=self.registry,
         )
-        self.rollbacks = prometheus_client.Counter(
-            "tpujob_rollbacks", "Times that this attempt went back to a checkpoint.", registry=self.registry
-        )
-        self.checkpoints_passed_over = prometheus_client.Counter(
+        self.rollbacks = counter("tpujob_rollbacks", "Times that this attempt went back to a checkpoint.")
+        self.checkpoints_passed_over = counter(
             "tpujob_checkpoints_passed_over",
             "Saves that were not started, because storage was busy with the one before.",
-            registry=self.registry,
         )
-        self.checkpoints_unusable = prometheus_client.Counter(
-            "tpujob_checkpoints_unusable",
-            "Checkpoints that were found damaged in a restore, and set aside.",
-            registry=self.registry,
+        self.checkpoints_unusable = counter(
+            "tpujob_checkpoints_unusable", "Checkpoints that were found damaged in a restore, and set aside."
         )
-        self.local_copies = prometheus_client.Counter(
-            "tpujob_local_copies",
-            "Copies of the state that this process wrote to its disk, `checkpoint.local`.",
-            registry=self.registry,
+        self.local_copies = counter(
+            "tpujob_local_copies", "Copies of the state that this process wrote to its disk, `checkpoint.local`."
         )
-        self.local_copy_failures = prometheus_client.Counter(
-            "tpujob_local_copy_failures",
-            "Copies of the state that this process could not write to its disk.",
-            registry=self.registry,
+        self.local_copy_failures = counter(
+            "tpujob_local_copy_failures", "Copies of the state that this process could not write to its disk."
         )
-        self.local_copy_timestamp = prometheus_client.Gauge(
+        self.local_copy_timestamp = gauge(
             "tpujob_local_copy_timestamp_seconds",
             "When this process wrote its newest copy, in Unix seconds; 0 while it has written none.",
-            registry=self.registry,
         )
-        self.tracker_failures = prometheus_client.Counter(
-            "tpujob_tracker_failures",
-            "Events that did not reach an experiment tracker.",
-            labelnames=["tracker"],
-            registry=self.registry,
+        self.tracker_failures = counter(
+            "tpujob_tracker_failures", "Events that did not reach an experiment tracker.", labelnames=["tracker"]
         )
         self.devices: Sequence[Any] = ()
         """Devices of this process, once JAX has started; for their memory metrics."""
@@ -147,6 +128,13 @@ class Metrics:
     def exposition(self) -> bytes:
         """All metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self.registry)
+
+
+def _by_label[Family: (CounterMetricFamily, GaugeMetricFamily)](family: Family, values: object) -> Family:
+    """A family with a series for each of its values by label; without any if they are unknown."""
+    for label, value in values.items() if isinstance(values, dict) else ():
+        family.add_metric([label.replace(" ", "_")], value)
+    return family
 
 
 class _FromReport(Collector):
@@ -166,30 +154,15 @@ class _FromReport(Collector):
             if isinstance(value, int | float):
                 family.add_metric([], float(value))
             yield family
-        phase = GaugeMetricFamily(PHASE, "1 for the phase that the process is in.", labels=["phase"])
-        if facts["phase"]:
-            phase.add_metric([str(facts["phase"])], 1)
-        yield phase
-        seconds = CounterMetricFamily(PHASE_SECONDS, "Time spent in each phase of this attempt.", labels=["phase"])
-        spent = facts["seconds"]
-        assert isinstance(spent, dict)
-        for name, value in spent.items():
-            seconds.add_metric([name], value)
-        yield seconds
-        goodput = GaugeMetricFamily(
-            GOODPUT, "Where the time of the run went, over all its attempts; process 0 has it.", labels=["category"]
-        )
-        account = facts.get("goodput")
-        for name, value in account.items() if isinstance(account, dict) else ():
-            goodput.add_metric([name], value)
-        yield goodput
-        failures = GaugeMetricFamily(
-            UNIT_FAILURES, "How often a worker did not finish a unit, of all workers.", labels=["cause"]
-        )
-        counted = facts.get("unit_failures")
-        for name, value in counted.items() if isinstance(counted, dict) else ():
-            failures.add_metric([name.replace(" ", "_")], value)
-        yield failures
+        phase = {str(facts["phase"]): 1} if facts["phase"] else None
+        text = "1 for the phase that the process is in."
+        yield _by_label(GaugeMetricFamily(PHASE, text, labels=["phase"]), phase)
+        text = "Time spent in each phase of this attempt."
+        yield _by_label(CounterMetricFamily(PHASE_SECONDS, text, labels=["phase"]), facts["seconds"])
+        text = "Where the time of the run went, over all its attempts; process 0 has it."
+        yield _by_label(GaugeMetricFamily(GOODPUT, text, labels=["category"]), facts.get("goodput"))
+        text = "How often a worker did not finish a unit, of all workers."
+        yield _by_label(GaugeMetricFamily(UNIT_FAILURES, text, labels=["cause"]), facts.get("unit_failures"))
         waited = facts["data_wait_seconds"]
         assert isinstance(waited, int | float)
         yield CounterMetricFamily(DATA_WAIT, "Time for which the loop waited for data.", value=float(waited))
@@ -239,15 +212,11 @@ class _FromReads(Collector):
             "tpujob_data_requests", "Reads and listings of data, the repeated ones too.", value=self._meter.requests
         )
         retries = CounterMetricFamily("tpujob_data_retries", "Reads that failed and were repeated.", labels=["cause"])
-        for cause in CAUSES:
-            retries.add_metric([cause], self._meter.retries[cause])
-        yield retries
+        yield _by_label(retries, {cause: self._meter.retries[cause] for cause in CAUSES})
         rows = GaugeMetricFamily(
             "tpujob_data_rows", "Rows read so far: those used, and those left out by cause.", labels=["outcome"]
         )
-        for outcome, count in {"used": 0, **self._meter.rows}.items():
-            rows.add_metric([outcome.replace(" ", "_").replace("-", "").lower()], count)
-        yield rows
+        yield _by_label(rows, {name.replace("-", "").lower(): n for name, n in {"used": 0, **self._meter.rows}.items()})
 
 
 def _series(metrics: Metrics) -> Iterator[str]:

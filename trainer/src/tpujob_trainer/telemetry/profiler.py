@@ -2,6 +2,8 @@
 
 The HTTP server's threads request them, the loop takes them between two steps, and a thread writes them. A failure never
 ends the run.
+
+A thread writes them: the loop never waits for storage, and a failure never ends the run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ import jax
 
 from tpujob_contract.profiling import FOLDER, MOST_STEPS, RUN_PATTERN, Profile
 from tpujob_trainer import errors
-from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage import Bucket, open_bucket
 
 logger = logging.getLogger(__name__)
 
@@ -200,3 +202,54 @@ def _parse(wanted: object) -> _Request:
     if not isinstance(run, str) or not re.fullmatch(RUN_PATTERN, run):
         raise ValueError(f"run: {run!r} is no name; use at most 63 letters, digits, dots, - and _")
     return _Request(run, steps)
+
+
+MEMORY_FOLDER = f"{FOLDER}/memory-by-step"
+
+
+class MemoryProfiles:
+    """Writes profiles for pprof; a hook of the loop."""
+
+    def __init__(self, directory: str, *, process_id: int, every_steps: int, keep: int) -> None:
+        """Nothing is written yet.
+
+        Args:
+            directory: The checkpoint directory, with a folder for each process.
+            process_id: Names the folder of this process.
+            every_steps: Steps between two profiles; there is also one after the last step.
+            keep: Number of newest profiles that are kept.
+        """
+        self.every_steps: int | None = every_steps
+        self._directory = directory
+        self._folder = f"{MEMORY_FOLDER}/process-{process_id}"
+        self._keep = keep
+        self._bucket: Bucket | None = None
+        self._writing: threading.Thread | None = None
+
+    def run(self, step: int, state: Any, get_flags: Callable[[], Any]) -> None:
+        """Takes a profile after `step` steps; skipped while the previous one is being written."""
+        if self._writing and self._writing.is_alive():
+            logger.warning("Memory profile after step %d: left out, the one before is still being written", step)
+            return
+        try:
+            profile = jax.profiler.device_memory_profile()
+        except RuntimeError as error:
+            logger.warning("Memory profile after step %d: not taken: %s", step, error)
+            return
+        self._writing = threading.Thread(target=self._write, args=(step, profile), name="memory-profile", daemon=True)
+        self._writing.start()
+
+    def close(self) -> None:
+        """Waits for a profile that is being written, for `CLOSING_SECONDS` at most."""
+        if self._writing:
+            self._writing.join(CLOSING_SECONDS)
+
+    def _write(self, step: int, profile: bytes) -> None:
+        try:
+            self._bucket = self._bucket or open_bucket(self._directory)
+            # Enough digits that names sort as steps do.
+            self._bucket.write(f"{self._folder}/{step:012}.pb.gz", profile)
+            for name in self._bucket.names(f"{self._folder}/")[: -self._keep]:
+                self._bucket.delete(name)
+        except Exception as error:  # noqa: BLE001 - libraries of storage have errors of their own; training goes on
+            logger.warning("Memory profile after step %d: not written: %s", step, errors.brief(error))

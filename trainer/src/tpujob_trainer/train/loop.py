@@ -28,9 +28,8 @@ from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.train.batches import Feed
 from tpujob_trainer.train.nonfinite import SkipBudget
-from tpujob_trainer.train.save_policy import SavePolicy, is_due_by_steps
+from tpujob_trainer.train.save_policy import SavePolicy, StepFlags, is_due_by_steps
 from tpujob_trainer.train.step import StepMetrics, TrainState, TrainStep
-from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress, StepResult, read
 
 logger = logging.getLogger(__name__)

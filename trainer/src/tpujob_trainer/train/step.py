@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.model.axes import REPLICA_AXES
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS, lying, of_each_replica
-from tpujob_trainer.train.step_flags import COLUMNS
+from tpujob_trainer.train.save_policy import COLUMNS
 from tpujob_trainer.train.token_loss import RouterFactors, TokenLoss
 
 
@@ -275,3 +276,24 @@ def _accumulated(
 def in_parts(batch: Batch, parts: int) -> Batch:
     """The batch with a leading dimension of parts; each device divides its own rows, so that no row moves."""
     return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
+
+
+def make_run_step(
+    run: ResolvedConfig, model: Model, optimizer: optax.GradientTransformation, schedule: optax.Schedule
+) -> TrainStep:
+    """The jitted step, as configured.
+
+    Raises:
+        ConfigurationError: the function of `loss` does not exist.
+    """
+    return make_train_step(
+        model,
+        optimizer,
+        schedule,
+        clip_norm=run.optimizer.clip_norm,
+        gradient_accumulation=run.gradient_accumulation,
+        z_loss=run.z_loss,
+        router=RouterFactors(run.router_balance_loss, run.router_z_loss),
+        loss=run.loss,
+        seed=run.seed,
+    )

@@ -17,8 +17,8 @@ from tpujob_contract.reports.report import Phase
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.telemetry.trackers import Trackers
+from tpujob_trainer.train.save_policy import StepFlags, unpack
 from tpujob_trainer.train.step import StepMetrics
-from tpujob_trainer.train.step_flags import StepFlags, unpack
 
 logger = logging.getLogger(__name__)
 

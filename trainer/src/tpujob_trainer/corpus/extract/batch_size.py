@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.extract.programs import Program
 
 logger = logging.getLogger(__name__)
 

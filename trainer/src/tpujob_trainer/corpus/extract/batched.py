@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from tpujob_trainer.corpus.extract.batches import Batch, batch_rows, part_sizes, plan_alone, plan_packed
-from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.corpus.extract.programs import Outputs, Program
 from tpujob_trainer.corpus.extract.rows import ReadsRows, Rows
 from tpujob_trainer.corpus.extract.sequences import Sequences, filled
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
-from tpujob_trainer.corpus.extract.unit_values import UnitValues
-from tpujob_trainer.corpus.workers.config import UnitsConfig
-from tpujob_trainer.corpus.workers.work import Packed
+from tpujob_trainer.corpus.extract.units import UnitValues
+from tpujob_trainer.corpus.workers.work import Packed, UnitsConfig
 
 UNDER_WAY = 3
 """Batches that were sent to the devices and whose values have not arrived yet: one that is copied to the host, one that

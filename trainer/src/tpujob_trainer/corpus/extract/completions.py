@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
-from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.corpus.extract.programs import Outputs, Program
 from tpujob_trainer.corpus.extract.sequences import Sequences
 from tpujob_trainer.data.text.stop_strings import before_any, tokens_until_stop
 from tpujob_trainer.model.decoder import Model, Pasts, Weights

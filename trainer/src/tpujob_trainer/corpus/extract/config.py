@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tpujob_trainer.corpus.extract.layers import Kind
-from tpujob_trainer.corpus.workers.config import UnitsConfig
+from tpujob_trainer.corpus.workers.work import UnitsConfig
 from tpujob_trainer.parsing.from_mapping import Range
 
 Positions = Literal["all", "last", "mean"]

@@ -17,9 +17,9 @@ from typing import Any, TextIO
 
 import google_crc32c
 
-from tpujob_trainer.corpus.extract import description, merge, progress, verification
-from tpujob_trainer.corpus.extract.chip_time import Finished
-from tpujob_trainer.corpus.extract.verification import Problem
+from tpujob_trainer.corpus.extract import description, merge, progress
+from tpujob_trainer.corpus.extract.merge import Problem
+from tpujob_trainer.corpus.extract.progress import Finished
 from tpujob_trainer.corpus.workers import claims, failures, results
 from tpujob_trainer.corpus.workers.results import UnitResult
 from tpujob_trainer.data.manifest.table import read_unit_rows
@@ -135,7 +135,7 @@ class Inspection:
             for name, each in read.items()
             if isinstance(each.result, ConfigurationError)
         ]
-        problems += verification.problems(
+        problems += merge.problems(
             finished,
             listed,
             units=None if partial else int(self.described["units"]),
@@ -143,7 +143,7 @@ class Inspection:
             read_crc32c=self._crc32c if reads else None,
             read_all=read_all,
         )
-        left = verification.leftovers(finished, listed)
+        left = merge.leftovers(finished, listed)
         return problems, {
             "problems": [each.text for each in problems],
             "units": len(finished),
@@ -181,7 +181,7 @@ class Inspection:
         self.directory.write(merge.CARD, merge.card(self.described, finished, found).encode())
         if remove_leftovers:
             listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
-            for file in verification.leftovers(finished, listed):
+            for file in merge.leftovers(finished, listed):
                 self.directory.remove(file.name)
         written = [merge.INDEX, merge.STATISTICS, merge.CARD]
         return {**checked, "of_units": int(self.described["units"]), "written": written, "statistics": found}

@@ -12,8 +12,7 @@ import numpy as np
 
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.manifest.manifest import Manifest
-from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
+from tpujob_trainer.data.manifest.reader import RetryingReader, UnitReader
 from tpujob_trainer.data.stream.rows import usable_rows
 from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.columns import Kind

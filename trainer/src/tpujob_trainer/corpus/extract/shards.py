@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract.batches import shard_rows
-from tpujob_trainer.corpus.workers.config import Compression, FileFormat
-from tpujob_trainer.corpus.workers.work import PackedFile
+from tpujob_trainer.corpus.workers.work import Compression, FileFormat, PackedFile
 from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
 
 SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow", "safetensors": ".safetensors"}

@@ -1,4 +1,4 @@
-"""Leases on units: `claims/<unit>`, created if absent, renewed, and taken over once they have lapsed.
+"""Leases on units, `claims/<unit>`: created if absent, renewed, and taken over once they have lapsed.
 
 - A lease has lapsed when its object has not changed for a while by the clock of the worker that checks it. No two
   clocks are compared, so that hosts whose clocks differ by minutes agree.
@@ -234,3 +234,45 @@ def _record_of(content: bytes) -> dict[str, Any]:
 def unit_name(unit: int) -> str:
     """The unit as a part of names, padded so that names sort like numbers."""
     return f"{unit:08d}"
+
+
+SETUP = "setup/"
+POLL_SECONDS = 0.5
+
+
+def once(
+    objects: Bucket,
+    worker: str,
+    name: str,
+    make: Callable[[], bytes],
+    *,
+    renew_seconds: float = RENEW_SECONDS,
+    lapse_seconds: float = LAPSE_SECONDS,
+    wait: Callable[[float], object] = time.sleep,
+) -> bytes:
+    """What `make` returned, in this worker or another one; if that worker dies, another one calls it.
+
+    Args:
+        objects: of the output directory.
+        worker: the name of this worker.
+        name: of what is made.
+        make: makes it; called by one worker, and again only if that one dies.
+        renew_seconds: as in `Claims`.
+        lapse_seconds: as in `Claims`.
+        wait: waits for the given seconds.
+    """
+    made = f"{SETUP}{name}.json"
+    if (found := objects.look(made)) is not None:
+        return found.data
+    claims = Claims(objects, worker, folder=f"{SETUP}{name}-", renew_seconds=renew_seconds, lapse_seconds=lapse_seconds)
+    try:
+        while (found := objects.look(made)) is None:
+            if (held := claims.take(0)) is None:
+                wait(POLL_SECONDS)
+                continue
+            if (found := objects.look(made)) is None:
+                objects.create(made, make())
+            claims.release(held)
+        return found.data
+    finally:
+        claims.close()

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.corpus.workers import failures, results
-from tpujob_trainer.corpus.workers.choice import DONE, FREE, TAKEN
 from tpujob_trainer.corpus.workers.claims import Claims, Lease
-from tpujob_trainer.corpus.workers.finishing import Counters, Finisher
-from tpujob_trainer.corpus.workers.memory import MemoryRelease
+from tpujob_trainer.corpus.workers.finishing import Counters, Finisher, MemoryRelease
 from tpujob_trainer.corpus.workers.progress_index import Listing, ProgressIndex
-from tpujob_trainer.corpus.workers.states import UnitStates
+from tpujob_trainer.corpus.workers.states import DONE, FREE, TAKEN, UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Work
 from tpujob_trainer.storage import Bucket

@@ -146,3 +146,16 @@ def name_of(unit: int) -> str:
 def units_in(names: Sequence[str]) -> list[int]:
     """The units in a listing of results."""
     return [int(name.removeprefix(FOLDER).removesuffix(".json")) for name in names]
+
+
+STATISTICS = ("count", "sum", "sum_of_squares", "minimum", "maximum", "not_finite")
+
+
+def add_statistics(before: list[float] | None, more: list[float]) -> list[float]:
+    """Two lists of `STATISTICS` together."""
+    assert len(more) == len(STATISTICS)
+    if before is None:
+        return more
+    least, most = min(before[3], more[3]), max(before[4], more[4])
+    sums = [a + b for a, b in zip(before, more, strict=True)]
+    return [*sums[:3], least, most, sums[5]]

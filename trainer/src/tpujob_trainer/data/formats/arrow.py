@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from tpujob_contract.values.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.column import MEBIBYTE, Column
-from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.content import read_ends, read_range, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import too_large
-from tpujob_trainer.data.sources.changes import PATH, damaged
+from tpujob_trainer.data.formats.values import require_kind
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.versions import PATH, damaged
 
 _FILE_MAGIC = b"ARROW1\0\0"
 _CONTINUATION = b"\xff\xff\xff\xff"

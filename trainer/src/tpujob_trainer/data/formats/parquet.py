@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from tpujob_contract.values.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
-from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
+from tpujob_trainer.data.formats.values import require_kind
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
 from tpujob_trainer.errors import ConfigurationError

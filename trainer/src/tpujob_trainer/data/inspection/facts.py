@@ -10,17 +10,15 @@ import numpy as np
 
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.formats import format_named
-from tpujob_trainer.data.inspection.marked_text import spans_of
-from tpujob_trainer.data.inspection.sample import Sample, sample_rows, size_of
+from tpujob_trainer.data.inspection.sample import Sample, sample_rows, size_of, spans_of
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
 from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
-from tpujob_trainer.data.stream.position import batches_digest
+from tpujob_trainer.data.stream.position import batches_digest, describe_share
 from tpujob_trainer.data.stream.rows import logger as rows_logger
 from tpujob_trainer.data.stream.rows import with_remedy
-from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError

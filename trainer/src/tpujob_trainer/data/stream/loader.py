@@ -20,14 +20,19 @@ import numpy as np
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.permutation import row_order
 from tpujob_trainer.data.manifest.plan import LanePlan
-from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
+from tpujob_trainer.data.manifest.reader import RetryingReader, UnitReader
 from tpujob_trainer.data.stream.lane import BATCHES_AHEAD, POSITION_NUMBERS, Lane, LanePosition
 from tpujob_trainer.data.stream.packing import pack
-from tpujob_trainer.data.stream.position import STATE_COLUMNS, describe_data, identity_of, pack_positions, unpack_state
+from tpujob_trainer.data.stream.position import (
+    STATE_COLUMNS,
+    describe_data,
+    describe_share,
+    identity_of,
+    pack_positions,
+    unpack_state,
+)
 from tpujob_trainer.data.stream.prefetch import Ahead, Deferred, Pending, ReadPool
 from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows, usable_rows
-from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.storage.read_meter import METER
@@ -120,27 +125,18 @@ class BatchLoader(Iterator[LocalBatch]):
         )
         self._pool = ReadPool(_READ_THREADS) if prefetch else None
         self._kinds = [kind_of(source.column, tokenizer) for source in manifest.sources]
-        self._lanes = {
-            (number, source): Lane(
-                plan,
-                number,
-                documents=documents_of(manifest.sources[source].column, tokenizer),
-                sequence_length=sequence_length,
-                start_read=functools.partial(self._start_read, source),
-                skipped=self.counts,
-                field=manifest.sources[source].column.field,
-                source=source,
-                position=begun.get((number, source), LanePosition()),
-            )
+        self._sequence_length = sequence_length
+        self.lanes = np.array(plan.lanes_of(self.rows), dtype=np.int32)
+        first = {
+            (number, source): begun.get((number, source), LanePosition())
             for number in plan.lanes_of(self.rows)
             for source in range(plan.num_sources)
         }
-        self._sequence_length = sequence_length
-        self.lanes = np.array(plan.lanes_of(self.rows), dtype=np.int32)
+        self._lanes = {key: self._lane(manifest, tokenizer, *key, at) for key, at in first.items()}
         self._rows_of_lanes = {number: np.array(plan.rows_of(number)) for number, _ in self._lanes}
         self._places = np.full(plan.batch_size, -1, dtype=np.int64)
         self._places[self.rows] = np.arange(len(self.rows))
-        positions = np.array([begun.get(key, LanePosition()).numbers() for key in self._lanes])
+        positions = np.array([position.numbers() for position in first.values()])
         self._batches = int(positions[0, 4])
         self._at_once = min(max(1, _TOKENS_AT_ONCE // (len(self.rows) * sequence_length)), _BATCHES_AT_ONCE)
         self._made: collections.deque[LocalBatch] = collections.deque()
@@ -152,9 +148,22 @@ class BatchLoader(Iterator[LocalBatch]):
             ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
             len(self.rows), plan.batch_size, self.epochs, self._batches,
         )  # fmt: skip
-        first = {key: begun.get(key, LanePosition()) for key in self._lanes}
         logger.info("First rows of this process: %s", describe_share(manifest, plan, first))
         self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
+
+    def _lane(self, manifest: Manifest, tokenizer: Tokenizer, number: int, source: int, position: LanePosition) -> Lane:
+        column = manifest.sources[source].column
+        return Lane(
+            self._plan,
+            number,
+            documents=documents_of(column, tokenizer),
+            sequence_length=self._sequence_length,
+            start_read=functools.partial(self._start_read, source),
+            skipped=self.counts,
+            field=column.field,
+            source=source,
+            position=position,
+        )
 
     def __next__(self) -> LocalBatch:
         """The next batch; waits for it if it is not ready."""

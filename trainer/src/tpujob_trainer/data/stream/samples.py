@@ -1,4 +1,4 @@
-"""Batches of undecoded samples of webdataset tars: the same ones for any number of processes.
+"""Batches of samples of webdataset tars, and of evaluation: the same ones for any number of processes.
 
 The tars are the units: as for text, the plan determines which lane reads which one, and in which order. A lane has no
 end; its position is a tar, and the next sample in that tar's shuffled order.
@@ -6,21 +6,26 @@ end; its position is a tar, and the next sample in that tar's shuffled order.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import xxhash
 
+from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.permutation import row_order
-from tpujob_trainer.data.manifest.plan import LanePlan
-from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
+from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
+from tpujob_trainer.data.manifest.reader import RetryingReader, UnitReader
 from tpujob_trainer.data.stream.lane import LanePosition
+from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.stream.position import pack_positions, unpack_state
 from tpujob_trainer.data.stream.prefetch import Pending, ReadPool
+from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
 _READ_THREADS = 4
@@ -148,3 +153,34 @@ def _chained(digest: int, sample: Sample) -> int:
         found.update(f"\0{name}\0{len(content)}\0".encode(errors="surrogateescape"))
         found.update(content)
     return found.intdigest()
+
+
+@contextlib.contextmanager
+def evaluation_batches(
+    manifest: Manifest,
+    tokenizer: Tokenizer,
+    config: DataConfig,
+    *,
+    batch_size: int,
+    sequence_length: int,
+    rows: Sequence[int] | np.ndarray,
+    batches: int,
+) -> Iterator[Iterator[LocalBatch]]:
+    """Yields an iterator over `batches` batches from the beginning of the data, all of one shape.
+
+    No row is repeated: if the data ends earlier, rows are padded with positions that do not count, and a batch in which
+    nothing counts on any process is past the end. A mixture has no end.
+
+    Args:
+        manifest: the data.
+        tokenizer: the same on all processes.
+        config: of the data; its lanes, which are those of the training, are ignored.
+        batch_size: rows of a global batch.
+        sequence_length: inputs of a row.
+        rows: rows of the global batch this process holds, ascending.
+        batches: how many.
+    """
+    once = dataclasses.replace(config, lanes=None, epochs=None if config.mixture else 1)
+    plan = plan_lanes(manifest, once, batch_size=batch_size, seed=0)
+    with BatchLoader(manifest, tokenizer, plan, sequence_length, rows=rows) as loader:
+        yield itertools.islice(loader, batches)

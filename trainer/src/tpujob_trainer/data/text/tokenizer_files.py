@@ -9,11 +9,9 @@ from typing import Any
 from tpujob_contract import storage_address
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import explained
-from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
-from tpujob_trainer.data.text.hugging_face_tokenizer import HuggingFaceTokenizer
-from tpujob_trainer.data.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from tpujob_trainer.data.text.model_tokenizers import HuggingFaceTokenizer, SentencePieceTokenizer
 from tpujob_trainer.data.text.tiktoken_vocabulary import is_tiktoken, tokenizer_json
-from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer
+from tpujob_trainer.data.text.tokenizer import FIELD, ByteTokenizer, Tokenizer
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage.filesystems import located

@@ -29,7 +29,7 @@ from tpujob_contract.reports import report, termination_message
 from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_contract.storage_address import redacted
 from tpujob_trainer import errors
-from tpujob_trainer.distributed.exit import stack_traces
+from tpujob_trainer.distributed.exit import watchdog
 from tpujob_trainer.distributed.exit.stop_request import StopRequest, leaving_seconds
 from tpujob_trainer.distributed.exit.watchdog import Watchdog
 from tpujob_trainer.distributed.kv_store import CoordinationError
@@ -143,7 +143,7 @@ class _Exit:
                 with contextlib.suppress(Exception):  # what cannot be kept is logged below
                     self._leave_message(words)
             if code == ExitCode.STALLED:
-                self._stop.stacks = stack_traces.all_threads()
+                self._stop.stacks = watchdog.all_threads()
                 logger.error("Stacks of all threads:\n%s", self._stop.stacks)
             if self._peers is not None:
                 self._peers.disconnect()

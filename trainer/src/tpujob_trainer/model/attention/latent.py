@@ -12,12 +12,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tpujob_trainer.model import adapter_product
-from tpujob_trainer.model.adapter_product import Adapters
+from tpujob_trainer.model import quantized
 from tpujob_trainer.model.attention.rotary import Angles, pairs_apart, rotate
-from tpujob_trainer.model.initial import INIT_STD, residual_std, weight
-from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.quantized import PLAIN
+from tpujob_trainer.model.norm import INIT_STD, RMSNorm, residual_std, weight
+from tpujob_trainer.model.quantized import PLAIN, Adapters
 from tpujob_trainer.model.shape import ModelShape
 
 LATENT_EPS = 1e-6
@@ -55,7 +53,7 @@ class LatentAttention(nnx.Module):
         self,
         x: jax.Array,
         angles: Angles,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries and keys `[B, S, N, H]` and values `[B, S, N, V]` of the residual stream `x` `[B, S, D]`."""
@@ -77,7 +75,7 @@ class LatentAttention(nnx.Module):
     def joined(
         self,
         seen: jax.Array,
-        adapters: Adapters = adapter_product.NONE,
+        adapters: Adapters = quantized.NONE,
         multiply: Callable[..., jax.Array] = PLAIN.each,
     ) -> jax.Array:
         """The output that is added to the residual stream, from the heads' results `[B, S, N, V]`."""

@@ -9,10 +9,8 @@ from typing import Any
 from flax import linen, nnx
 
 from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
-from tpujob_trainer.model.custom.functions import Functions
-from tpujob_trainer.model.custom.linen_module import LinenModule
+from tpujob_trainer.model.custom.forms import Functions, LinenModule, NnxModule
 from tpujob_trainer.model.custom.module import FIELD, Module
-from tpujob_trainer.model.custom.nnx_module import NnxModule
 from tpujob_trainer.parsing.references import load_reference
 
 

@@ -18,7 +18,7 @@ from jax.sharding import AxisType, Mesh
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.axes import AXES
 from tpujob_trainer.model.chips import devices_per_chip
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape
 
 
 def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shape: MeshShape | None = None) -> Mesh:

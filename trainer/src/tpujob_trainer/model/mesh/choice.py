@@ -11,8 +11,7 @@ from typing import Annotated
 
 from tpujob_contract.batch_rows import divide_slice
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.mesh.cost import mesh_cost
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape, mesh_cost
 from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.parsing.from_mapping import Range
 

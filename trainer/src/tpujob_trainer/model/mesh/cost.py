@@ -1,4 +1,4 @@
-"""The estimated cost of a mesh for a training step: bytes that a device sends, and the approximate memory it needs.
+"""The devices of each mesh axis, and the estimated cost of a training step: bytes sent, and memory needed.
 
 The counts are those of the programs that libtpu 0.0.50.1 makes of our step with `remat: full` (`make bench-maxtext`):
 
@@ -26,8 +26,32 @@ from dataclasses import dataclass
 from tpujob_trainer.model.axes import AXES, Rings
 from tpujob_trainer.model.chips import LANES, SCATTERED_AT_ONCE, Chip
 from tpujob_trainer.model.mesh.rings import rings_on, scatters_beside
-from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshShape:
+    """Devices along each axis, in the order of the mesh."""
+
+    slice: int = 1
+    data: int = 1
+    fsdp: int = 1
+    expert: int = 1
+    context: int = 1
+    tensor: int = 1
+    reason: str = ""
+    """Why the sizes are so, for the log."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes in the order of `partitioning.AXES`."""
+        return (self.slice, self.data, self.fsdp, self.expert, self.context, self.tensor)
+
+    @property
+    def rows(self) -> int:
+        """Parts into which the rows of a batch are divided."""
+        return self.slice * self.data * self.fsdp * self.expert
+
 
 STATE_BYTES = 16
 """Bytes per weight: itself, two moments and its gradient, in float32."""

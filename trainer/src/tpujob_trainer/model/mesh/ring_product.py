@@ -1,9 +1,13 @@
-"""Products of a feed-forward block whose matrix is sent from device to device while it is multiplied.
+"""Products with a matrix that devices send to each other while they multiply, or that is quantized and gathered.
 
-The compiler makes such rings itself if a product has a divided matrix. In the backward pass it makes none of gate and
+The compiler makes rings itself if a product has a divided matrix. In the backward pass it makes none of gate and
 up, which are used there twice, recomputed and transposed: it gathers them, and waits. Here the ring of the recomputed
 product keeps the parts that it receives, so that the transposed product has the whole matrix, and no byte is sent
 twice. (Wang and others 2023, "Overlap Communication with Dependent Computation via Decomposition".)
+
+A narrow matrix is gathered in half the bytes. The scales are those of the whole matrix: if the dimension that is summed
+over is divided, the devices exchange their largest values first. In the backward pass the scales belong to the other
+dimensions, and the matrix is quantized and gathered again.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from tpujob_trainer.model.adapter_product import Adapter, adapter_product
 from tpujob_trainer.model.axes import FSDP
-from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, of_each_device
+from tpujob_trainer.model.lora_config import OF_MLP
+from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, gathered_spec, of_each_device, travel, weight_spec
+from tpujob_trainer.model.quantized import Adapter, adapter_product, product
 
 if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization
@@ -83,3 +88,23 @@ def _ring(x: jax.Array, part: jax.Array) -> tuple[jax.Array, jax.Array]:
             behind = jax.lax.ppermute(behind, FSDP, back)
             widened, whole = with_part(behind, here + steps)
     return widened, whole
+
+
+NARROW = {"attention": ("query", "key", "value", "out"), "mlp": OF_MLP}
+"""Matrices of a layer that are multiplied in a narrow type, by module."""
+
+_AXES = {"D": "embed", "N": "heads", "K": "kv_heads", "H": "head_dim", "F": "mlp"}
+"""The axis of each letter of an equation."""
+
+
+def narrow_over(mesh: Mesh, *, makes_rings: bool) -> Callable[..., jax.Array]:
+    """Returns `quantized.product` for a matrix that is still divided over a mesh; see `rings.narrow_rings`."""
+
+    def narrow(
+        equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None, adapter: Adapter | None = None
+    ) -> jax.Array:
+        axes = tuple(_AXES[letter] for letter in equation.split("->")[0].split(",")[1])
+        way = travel(mesh, weight_spec(axes), gathered_spec(axes))._replace(makes_rings=makes_rings)
+        return product(equation, x, weight, kind, adapter, way)
+
+    return narrow

@@ -22,7 +22,7 @@ from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import EXPERTS, MLP
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions
-from tpujob_trainer.model.weights.names import tensors
+from tpujob_trainer.model.weights.known_keys import tensors
 from tpujob_trainer.model.weights.safetensors import header_of
 from tpujob_trainer.storage.filesystems import located
 

@@ -13,9 +13,9 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT
+from tpujob_trainer.model.weights.known_keys import EMBEDDING, OUTPUT
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
-from tpujob_trainer.parsing.json_object import json_object
+from tpujob_trainer.parsing.json_object import json_object, kept_object
 from tpujob_trainer.storage.remote import content_of, reach, request
 
 CONFIG = "config.json"
@@ -130,3 +130,41 @@ def _read(root: DataRoot, names: tuple[str, ...], setting: str) -> dict[str, byt
         reach(root.url)
         found = {name: content_of(root.filesystem, root.locate(name)) for name in names}
     return {name: content for name, content in found.items() if content is not None}
+
+
+_KEY = "eos_token_id"
+
+
+def text_ends(eos: int, weights_from: str | None) -> tuple[int, ...]:
+    """The tokenizer's end of text, and those in the model's generation_config.json, or else its config.json.
+
+    Args:
+        eos: of the tokenizer.
+        weights_from: folder of the model; local, or a URL (gs://, hf://). None: there is none.
+
+    Raises:
+        NotFoundError: it does not exist, or cannot be read.
+        ConfigurationError: a file is damaged, or its end of text is not a token.
+    """
+    if weights_from is None:
+        return (eos,)
+    with explained(weights_from, FROM):
+        reach(weights_from)
+        root = open_root(weights_from)
+        content = content_of(root.filesystem, root.locate(GENERATION))
+    where = f"{FROM}: {weights_from}/{GENERATION}"
+    if content is not None:
+        return _with(eos, kept_object(content, where, "copy it anew").get(_KEY), where)
+    config = read_config(weights_from)
+    inner = config.get("text_config")
+    given = config.get(_KEY, inner.get(_KEY) if isinstance(inner, dict) else None)
+    return _with(eos, given, f"{FROM}: {weights_from}/config.json")
+
+
+def _with(eos: int, given: Any, where: str) -> tuple[int, ...]:
+    listed = given if isinstance(given, list) else [] if given is None else [given]
+    for number in listed:
+        if type(number) is not int or number < 0:
+            said = str(given)[:80]
+            raise ConfigurationError(f"{where}: {_KEY} is {said}, not the number of a token, or a list of them")
+    return tuple(dict.fromkeys((eos, *listed)))

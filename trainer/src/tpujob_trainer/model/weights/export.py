@@ -22,7 +22,7 @@ from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import CONFIG, Companions, OtherTensors
 from tpujob_trainer.model.weights.config_json import config_json
-from tpujob_trainer.model.weights.names import tensors
+from tpujob_trainer.model.weights.known_keys import tensors
 from tpujob_trainer.model.weights.safetensors import DTYPES
 from tpujob_trainer.model.weights.shards import FILE_BYTES, Agree, StoredTensor, alone, write_folder
 from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES

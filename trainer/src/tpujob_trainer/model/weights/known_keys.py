@@ -1,13 +1,34 @@
-"""The known keys of config.json for each family: an unknown key may change results, and is refused."""
+"""The tensors and the known keys of config.json for each family: an unknown key may change results, and is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob_trainer.model.families import FAMILIES
-from tpujob_trainer.model.families.base import ConfigJson
+from tpujob_trainer.model.families.base import ConfigJson, Tensor
+from tpujob_trainer.model.families.tensors import layer_tensors
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.quantized_files import problem_with_quantization
+
+EMBEDDING, OUTPUT = "embed_tokens.weight", "lm_head.weight"
+
+
+def tensors(shape: ModelShape, *, prefix: str = "model.", output: str = OUTPUT) -> Iterator[Tensor]:
+    """Yields all weights of a decoder.
+
+    Args:
+        shape: of the decoder.
+        prefix: of all names except that of the output projection, `model.` in text models.
+        output: name of the output projection.
+    """
+    yield Tensor(("embedding",), f"{prefix}{EMBEDDING}", "VD", "V D")
+    yield Tensor(("norm", "scale"), f"{prefix}norm.weight", "D", "D")
+    if not shape.tie_embeddings:
+        yield Tensor(("output",), output, "DV", "V D")
+    of_layer = FAMILIES[shape.family].layer_tensors or layer_tensors
+    yield from of_layer(shape, f"{prefix}layers.{{layer}}.")
+
 
 CONFIGS: dict[str, ConfigJson] = {each.config.model_type: each.config for each in FAMILIES.values()}
 """By `model_type`."""

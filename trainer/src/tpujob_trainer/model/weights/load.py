@@ -22,16 +22,18 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data.sources.files import open_root
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.config import FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.config_json import shape_of
-from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT, tensors
+from tpujob_trainer.model.weights.known_keys import EMBEDDING, OUTPUT, tensors
 from tpujob_trainer.model.weights.quantized_files import DequantizedFolder
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
+from tpujob_trainer.storage.remote import RETRYING
+from tpujob_trainer.storage.retrying import StorageFailedError
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +97,17 @@ def with_shape_read(model: ModelConfig) -> ModelConfig:
     dtype = model.compute_dtype or "float32"
     shape = read_shape(model.from_, remat=remat, compute_dtype=dtype, ignored=model.ignore_config_keys)
     return ReadModel(**{name: getattr(model, name) for name in FIELDS_BESIDE_FROM}, shape=shape)
+
+
+def model_read(model: ModelConfig, reach_seconds: float) -> ReadModel:
+    """As `with_shape_read`, for a model with `from`, whose storage has `reach_seconds` to answer."""
+    RETRYING.limit_seconds = reach_seconds
+    try:
+        read = with_shape_read(model)
+    except StorageFailedError as error:
+        raise NotFoundError(str(error)) from error
+    assert isinstance(read, ReadModel)
+    return read
 
 
 def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any, *, dtype: str = "float32") -> Any:

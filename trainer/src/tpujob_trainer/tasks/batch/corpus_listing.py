@@ -16,12 +16,12 @@ from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batch_size import enough_rows
-from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.corpus.workers import claims
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.errors import used
-from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.batch.tasks import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
 
 LISTING_SECONDS = 900.0
@@ -76,7 +76,7 @@ def _listed_once(
     if not isinstance(process, LocalProcess):
         started = f"{process.incarnation}.{process.attempt}"
     for number in itertools.count():
-        made = setup.once(
+        made = claims.once(
             objects,
             worker.name,
             f"corpus-{started}-{digest}-{number}",

@@ -7,7 +7,7 @@ from typing import Any
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK
 from tpujob_trainer.corpus.extract import description
-from tpujob_trainer.distributed.versions import versions
+from tpujob_trainer.distributed.host_check import versions
 from tpujob_trainer.model.shape import described
 from tpujob_trainer.tasks.batch.parts import BatchParts
 

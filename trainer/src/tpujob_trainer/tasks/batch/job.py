@@ -15,7 +15,7 @@ from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.corpus.extract import batches, description, units
 from tpujob_trainer.corpus.extract.batch_size import automatic_rows
 from tpujob_trainer.corpus.extract.batched import BatchedWork
-from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.extract.programs import Program
 from tpujob_trainer.corpus.extract.rows import tokens_of
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError

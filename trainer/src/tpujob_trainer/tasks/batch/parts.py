@@ -14,19 +14,19 @@ from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract import forecast
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.batch import embed, extract, generate, score
+from tpujob_trainer.tasks.batch import tasks
 from tpujob_trainer.tasks.batch.corpus_listing import corpus_manifest
 from tpujob_trainer.tasks.batch.model import read_model_shape, with_staged_weights
-from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.batch.tasks import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
 
 logger = logging.getLogger(__name__)
 
 TASKS: dict[str, Callable[[TrainerConfig, ModelShape, data.Tokenizer, int], BatchTask]] = {
-    "extract": extract.task_of,
-    "score": score.task_of,
-    "embed": embed.task_of,
-    "generate": generate.task_of,
+    "extract": tasks.extract_task,
+    "score": tasks.score_task,
+    "embed": tasks.embed_task,
+    "generate": tasks.generate_task,
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tpujob_contract import IndependentWorker, Process
-from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.corpus.workers import claims
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, list_files
 from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.storage import Bucket
@@ -54,7 +54,7 @@ def staged(path: str, objects: Bucket, worker: str, process: Process, tick: Call
         tick()
         time.sleep(seconds)
 
-    setup.once(
+    claims.once(
         objects,
         worker,
         f"{FOLDER}-{digest}",

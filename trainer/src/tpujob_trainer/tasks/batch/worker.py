@@ -18,18 +18,15 @@ from tpujob_contract import ExitCode, IndependentWorker, Process
 from tpujob_contract.reports.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract.inspection import Inspection
-from tpujob_trainer.corpus.workers import setup
-from tpujob_trainer.corpus.workers.claims import Claims
-from tpujob_trainer.corpus.workers.config import UnitsConfig
+from tpujob_trainer.corpus.workers.claims import Claims, once
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.finishing import Counters
 from tpujob_trainer.corpus.workers.progress_index import Listing, ProgressIndex
-from tpujob_trainer.corpus.workers.rate import Rate
-from tpujob_trainer.corpus.workers.states import UnitStates
+from tpujob_trainer.corpus.workers.states import Rate, UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
-from tpujob_trainer.corpus.workers.work import Work
+from tpujob_trainer.corpus.workers.work import UnitsConfig, Work
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.session.reporting import serve_report
+from tpujob_trainer.session.session import serve_report
 from tpujob_trainer.storage import errors, open_bucket
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.read_meter import METER
@@ -112,7 +109,7 @@ class Worker:
         claims = Claims(objects, self.name, renew_seconds=config.lease_seconds / 4, lapse_seconds=config.lease_seconds)
 
         def withdraw_damaged() -> None:
-            Inspection(self.directory).withdraw_damaged(functools.partial(setup.once, objects, self.name))
+            Inspection(self.directory).withdraw_damaged(functools.partial(once, objects, self.name))
 
         scratch = Scratch(config.scratch, config.scratch_bytes, field=f"{field}.scratch")
         self.report.update(steps=units)

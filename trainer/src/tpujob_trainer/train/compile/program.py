@@ -24,13 +24,12 @@ from tpujob_trainer.model.chips import CHIPS, Chip
 from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.train.arithmetic import attention_flops_per_token, training_flops_per_token
 from tpujob_trainer.train.compile.collectives import Exchange, exchanges
 from tpujob_trainer.train.compile.matrix_products import matrix_operations
 from tpujob_trainer.train.compile.schedule import Rates, StepTime, step_time
-from tpujob_trainer.train.flops import attention_flops_per_token, training_flops_per_token
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
-from tpujob_trainer.train.run_step import make_run_step
-from tpujob_trainer.train.step import abstract_batch, abstract_state
+from tpujob_trainer.train.step import abstract_batch, abstract_state, make_run_step
 
 _NEEDED = re.compile(r"(?:[Uu]sed |required for HLO temporaries \()([\d.]+)([KMGT])\)? (?:of|exceeds available HBM)")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

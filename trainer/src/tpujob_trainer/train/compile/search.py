@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh, possible_meshes
-from tpujob_trainer.model.mesh.cost import mesh_cost
-from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.mesh.cost import MeshShape, mesh_cost
 from tpujob_trainer.model.shape import CustomShape, ModelShape, RematName
+from tpujob_trainer.train.arithmetic import attention_flops_per_token, forward_flops_per_token
 from tpujob_trainer.train.compile.changes import Block, Change, Compile, Tried, with_changes
-from tpujob_trainer.train.flops import attention_flops_per_token, forward_flops_per_token
 
 FILLED = 0.95
 """The fraction of a device's memory that a layout may need by arithmetic."""

@@ -1,20 +1,26 @@
-"""`metrics.csv` in the checkpoint directory: the numbers that trackers get, a line for each step.
+"""Trackers in files of the checkpoint directory: numbers in `metrics.csv`, texts in `samples.jsonl`.
 
 The file is rewritten each time, so that it is complete at any time and on any storage: a bucket cannot append. It is
 written less often if a write takes long, and thinned out when it becomes long. A run that goes back to an earlier step
 replaces later ones.
+
+The file is rewritten for each text, so that it is complete at any time and on any storage: a bucket cannot append. It
+has the newest thousand texts. A run that goes back to an earlier step replaces later ones.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import open_bucket
 
-FILE = "metrics.csv"
+METRICS = "metrics.csv"
 STEP, TIME = "step", "time"
 """The first two columns: optimizer steps done, and Unix time."""
 MOST_ROWS = 20_000
@@ -49,8 +55,8 @@ class MetricsFile:
             OSError: The directory cannot be read.
         """
         self._bucket = open_bucket(directory)
-        stored = self._bucket.look(FILE)
-        self._rows = [row for row in parse(stored.data) if row[STEP] <= first_step] if stored else []
+        stored = self._bucket.look(METRICS)
+        self._rows = [row for row in parse_metrics(stored.data) if row[STEP] <= first_step] if stored else []
         self._clock, self._now = clock, now
         self._next = clock()
 
@@ -75,7 +81,7 @@ class MetricsFile:
 
     def _write(self) -> None:
         began = self._clock()
-        self._bucket.write(FILE, as_csv(self._rows))
+        self._bucket.write(METRICS, as_csv(self._rows))
         ended = self._clock()
         self._next = ended + max(INTERVAL_SECONDS, (ended - began) / PART_OF_TIME)
 
@@ -90,7 +96,7 @@ def as_csv(rows: list[Row]) -> str:
     return text.getvalue()
 
 
-def parse(data: bytes) -> list[Row]:
+def parse_metrics(data: bytes) -> list[Row]:
     """Rows of a file, in its order; lines without step and time, as in an edited file, are left out."""
     rows = []
     for line in csv.DictReader(io.StringIO(data.decode(errors="replace"))):
@@ -105,3 +111,46 @@ def _number(text: object) -> float | None:
         return float(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+SAMPLES = "samples.jsonl"
+LIMIT = 1000
+
+
+def parse_samples(content: bytes) -> list[dict[str, Any]]:
+    """The lines of a file of samples, in their order.
+
+    Raises:
+        ValueError: one is damaged. If it were skipped, the next text would delete it.
+    """
+    return [json_object(line) for line in content.splitlines()]
+
+
+class SamplesFile:
+    """Records texts; a tracker."""
+
+    def __init__(self, directory: str) -> None:
+        """Reads the existing file.
+
+        Raises:
+            OSError: the directory cannot be read.
+            ValueError: the file is damaged; it stays as it is.
+        """
+        self._bucket = open_bucket(directory)
+        stored = self._bucket.look(SAMPLES)
+        self._lines = parse_samples(stored.data) if stored else []
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Does nothing: numbers are not recorded."""
+
+    def text(self, step: int, prompt: str, text: str) -> None:
+        """Adds a text to those of other prompts of the same step, and drops later steps."""
+        before = [
+            line for line in self._lines if line["step"] < step or (line["step"] == step and line["prompt"] != prompt)
+        ]
+        self._lines = [*before, {"step": step, "time": round(time.time(), 3), "prompt": prompt, "text": text}][-LIMIT:]
+        whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self._lines)
+        self._bucket.write(SAMPLES, whole)
+
+    def close(self) -> None:
+        """Does nothing: everything is written already."""

@@ -1,11 +1,27 @@
-"""The log of a process, without the user, password and query of any address."""
+"""The output of programs: a log without secrets in any address, and one answer for the command line."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from tpujob_contract import ExitCode
 from tpujob_contract.storage_address import redacted
+from tpujob_trainer.errors import TrainerError
+
+
+def answer(work: Callable[[], Mapping[str, Any]]) -> int:
+    """Writes the result of `work`, or the error that it raises; returns the exit code."""
+    try:
+        found = work()
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return ExitCode.FINISHED
 
 
 class RedactingFormatter(logging.Formatter):
