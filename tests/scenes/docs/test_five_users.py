@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.control_plane, pytest.mark.time
 
 TEXTS = {f"text-{number}.md": f"# Text {number}\n\n" + f"line {number} of a text\n" * 400 for number in range(8)}
 NAMESPACE = "research"
+ENDLESS = 1_000_000
 logger = logging.getLogger(__name__)
 
 
@@ -61,21 +63,45 @@ def newcomer(scripts: Path, tmp_path: Path) -> Newcomer:
     return Newcomer(tmp_path, scripts=scripts)
 
 
-def test_own_text_has_a_loss_after_four_commands(newcomer: Newcomer) -> None:
+def test_own_text_has_a_loss_after_four_commands_and_is_resumed_and_changed(newcomer: Newcomer) -> None:
     (newcomer.folder / "my-texts").mkdir()
     for name, text in TEXTS.items():
         (newcomer.folder / "my-texts" / name).write_text(text)
-    *before, run = commands("README.md", "Your own text")
-    account = Account("has a folder of text")
-    for command in before:
-        account.typed.append(command)
-        newcomer.types(command)
-    account.typed.append(run)
+    from_folder, new, check, run = commands("README.md", "Your own text")
+    inspect, listed = commands("README.md", "Your own text", 1)
+    assert "my-data" in newcomer.types(inspect, code=77)
+    account = Account("has a folder of text", [from_folder, new, check, run])
+    assert "in 1 parquet file\n" in newcomer.types(from_folder)
+    assert f"`{run}` starts it" in newcomer.types(new)
+    # However fast the machine is, it is not over before it is stopped.
+    newcomer.edits("job.yaml", "steps: 200", f"steps: {ENDLESS}")
+    assert f"run: {ENDLESS:,} steps of 16 x 128 tokens" in newcomer.types(check)
     with newcomer.start(run) as process:
         wait_for_line(process, r"step .* loss \d")
         account.close("the first loss", 4)
-        process.terminate()
-        wait_for_line(process, "stopped: saved at step")
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        said = process.stdout.read()
+    assert process.returncode == 75
+    stopped = re.search(r"stopped: saved at step (\d+); `(.*)` goes on from there", said)
+    assert stopped, said
+
+    assert "first global batch: 16 rows" in newcomer.types(inspect)
+    last = int(stopped[1]) + 2
+    newcomer.edits("job.yaml", f"steps: {ENDLESS}", f"steps: {last}")
+    resumed = newcomer.types(stopped[2])
+    assert f"resumed from step {stopped[1]}" in resumed
+    assert f"finished at step {last}" in resumed
+    assert resumed.splitlines()[-1].startswith("report       .tpujob/default/my-model/report.html")
+    assert "Loss by step" in (newcomer.folder / ".tpujob/default/my-model/report.html").read_text()
+    assert re.search(rf"^ +{last} ", newcomer.types(listed), re.MULTILINE)
+
+    newcomer.edits("job.yaml", "{preset: tiny}", "{preset: tiny, layers: 2}")
+    assert "metadata.name" in newcomer.types(run, code=78)
+    newcomer.edits("job.yaml", "name: my-model", "name: another")
+    newcomer.edits("job.yaml", f"steps: {last}", "steps: 2")
+    newcomer.edits("job.yaml", "cpu:2x2", "cpu:1x1")
+    assert "finished at step 2" in newcomer.types(run)
 
 
 def test_a_script_has_its_peers_after_one_command(newcomer: Newcomer) -> None:
@@ -94,7 +120,7 @@ def test_a_script_has_its_peers_after_one_command(newcomer: Newcomer) -> None:
 def test_a_notebook_has_a_dataframe_after_one_call(newcomer: Newcomer) -> None:
     (newcomer.folder / "text.txt").write_text("tick tock " * 400)
     job = (ROOT / "examples" / "quickstart.yaml").read_text()
-    (newcomer.folder / "job.yaml").write_text(re.sub(r"path: [^,]+", "path: text.txt", job).replace("2x4", "2x2"))
+    (newcomer.folder / "job.yaml").write_text(re.sub(r"path: [^,]+", "path: text.txt", job).replace("2x4", "1x1"))
     program = block("docs/python.md", "On this machine", "python")
     (newcomer.folder / "cell.py").write_text(program.replace('"spec.trainer.steps": 100', '"spec.trainer.steps": 5'))
     account = Account("has a notebook", ["tpujob.run(…)"])
