@@ -18,6 +18,7 @@ def test_names_and_their_order_stay():
         "sample", "units", "units_done", "units_here", "rows_here", "seconds", "exit_code",
         "mfu_causal", "units_claimed", "unit_failures", "rows_per_second", "preflight_message",
         "straggler_message", "tokens_seen", "in_place_restarts", "in_place_cause", "in_place",
+        "values_not_finite",
     )  # fmt: skip
 
 

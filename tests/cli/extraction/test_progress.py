@@ -160,11 +160,15 @@ def test_sizes(num_bytes, text):
     [
         pytest.param([], 0, "every checksum is right", id="whole"),
         pytest.param(["x", "y"], 0, "2 problems", id="problems"),
+        pytest.param(
+            [], 0, "right; warning: 7 values are not finite; float16 ends at 65504, bfloat16 does not", id="inf"
+        ),
         pytest.param([], 3, "right; 3 leftover files (1.0 MB) of dead workers", id="leftovers"),
     ],
 )
 def test_verdict_of_verify(problems, leftovers, end):
-    found = {"problems": problems, "units": 4, "rows": 32, "files": 4, "bytes": 5e9}
+    not_finite = 7 if "finite" in end else 0
+    found = {"problems": problems, "units": 4, "rows": 32, "files": 4, "bytes": 5e9, "not_finite": not_finite}
     line = verified({**found, "leftover_files": leftovers, "leftover_bytes": leftovers and 1_000_000})
     assert line.startswith("4 units, 32 rows, 4 files, 5.0 GB: ")
     assert line.endswith(end)

@@ -89,6 +89,15 @@ def test_units_are_those_that_any_worker_knew_of_or_left(
     assert (found.get("units"), found.get("units_done")) == units
 
 
+def test_last_line_has_the_rows_of_the_end_and_what_is_not_finite(tmp_path: Path) -> None:
+    end = {"units": 39, "units_done": 39, "units_here": 39, "rows_here": 150, "values_not_finite": 300}
+    (tmp_path / "log").write_text(f"{final_line(end)}\n")
+    found = last_report([tmp_path / "log"], str(tmp_path), {**end, "units_here": 37, "rows_here": 142})
+    lines = Closing(Outcome(phase="Succeeded", exit_code=0, culprit=None), found, again="", has_trainer=True).lines()
+    assert next(lines) == "finished · 39 of 39 units · 150 rows"
+    assert next(lines).startswith("warning: 300 values are not finite; float16 ends at 65504")
+
+
 def test_interrupt_gives_units_back_and_the_next_run_does_the_others(tmp_path: Path) -> None:
     _write_job(tmp_path)
     done, claims = tmp_path / "features" / "done", tmp_path / "features" / "claims"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob import trainer_program
-from tpujob.output.words import counted, digits, duration, size
+from tpujob.output.words import counted, digits, duration, of_not_finite, size
 from tpujob.trainer_program import Program
 
 type Facts = Mapping[str, Any]
@@ -50,7 +50,7 @@ def describe(found: Facts, *, now: float | None = None) -> Iterator[str]:
     if found["taken_over"]:
         yield f"retaken  {counted(found['taken_over'], 'unit')}, whose first worker had gone silent"
     if found["not_finite"]:
-        yield f"warning  {found['not_finite']:,} values are not finite; float16 ends at 65504, bfloat16 does not"
+        yield f"warning  {of_not_finite(found['not_finite'])}"
     for cause, count in sorted(found["failures"].items()):
         yield f"failed   {counted(count, 'time')}: {cause}"
     if found["last_failure"]:
@@ -106,6 +106,7 @@ def verified(found: Facts) -> str:
     parts = [counted(found[each], each[:-1]) for each in ("units", "rows", "files")] + [size(found["bytes"])]
     problems = len(found["problems"])
     verdict = "every checksum is right" if not problems else counted(problems, "problem")
+    verdict += f"; warning: {of_not_finite(found['not_finite'])}" if found["not_finite"] else ""
     return f"{', '.join(parts)}: {verdict}{left if found['leftover_files'] else ''}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tpujob.local.display import ending_line
 from tpujob.local.outcome import Outcome
 from tpujob.local.reports import message_of, tail
-from tpujob.output.words import counted
+from tpujob.output.words import counted, of_not_finite
 from tpujob_contract import ExitCode
 
 SHOWN_LINES = 10
@@ -51,6 +51,8 @@ class Closing:
         if self.report.get("sample"):
             yield f"\nsample:\n{self.report['sample']}\n"
         yield self.report.get("message") or ending_line(self.report)
+        if self.report.get("values_not_finite"):
+            yield f"warning: {of_not_finite(self.report['values_not_finite'])}"
         if self.report.get("checkpoint"):
             yield f"checkpoint   {short_path(self.report['checkpoint'])}"
         yield from self.curves

@@ -121,6 +121,7 @@ def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: R
     of_units = [each for each in (report, *finals) if each.get("units")]
     if of_units:
         known = max(each.get("units_done") or 0 for each in of_units)
+        report["values_not_finite"] = sum(each.get("values_not_finite") or 0 for each in finals)
         report["units"] = of_units[0]["units"]
         report["units_done"] = max(known, min(_results(checkpoint_dir), report["units"]))
     return report

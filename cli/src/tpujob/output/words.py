@@ -8,6 +8,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def of_not_finite(count: int) -> str:
+    """A warning about that many values of an extraction."""
+    return f"{count:,} values are not finite; float16 ends at 65504, bfloat16 does not"
+
+
 def magnitude(number: float) -> str:
     """Three or two digits of a large number, as in 8.0 B, 76.1 M, 45.2 thousand, 512."""
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("thousand", 1e3)):

@@ -108,6 +108,8 @@ class Report(TypedDict, total=False):
     """Why the attempt before the last such restart ended."""
     in_place: Optional[Dict[str, Any]]
     """How these attempts ended: `in_place.Account`."""
+    values_not_finite: Optional[int]
+    """Values in the units done by this worker."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)
@@ -127,6 +129,9 @@ FINAL_FIELDS = (
     "goodput_fraction",
     "units",
     "units_done",
+    "units_here",
+    "rows_here",
+    "values_not_finite",
     "unit_failures",
 )
 """The fields in the termination message: it has 4096 bytes, which the text for people also uses."""

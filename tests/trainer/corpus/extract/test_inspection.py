@@ -101,6 +101,14 @@ def _ask(verb, directory, *options):
     return code, json.loads(out.getvalue()) if out.getvalue() else {}
 
 
+def test_values_that_are_not_finite_are_counted_by_verify(directory):
+    name = next((directory / "done").glob("*.json"))
+    result = json.loads(name.read_text())
+    result["statistics"]["norm"][5] = 3
+    name.write_text(json.dumps(result))
+    assert _ask("verify", directory)[1]["not_finite"] == 3
+
+
 def test_whole_result_has_no_problem(directory):
     assert _ask("verify", directory)[0] == 0
     code, found = _ask("verify", directory, "--read-all")

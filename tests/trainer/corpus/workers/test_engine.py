@@ -1,5 +1,6 @@
 """Several engines in threads over one directory; what they compute is a file with the unit's number."""
 
+import dataclasses
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -74,6 +75,17 @@ def _results(tmp_path):
         assert result.unit not in found
         found[result.unit] = [(tmp_path / "out" / each.name).read_text() for each in result.files]
     return found
+
+
+def test_first_values_that_are_not_finite_are_logged(engine, caplog):
+    class Infinite(Numbers):
+        def pack(self, computed, folder, name):
+            return dataclasses.replace(super().pack(computed, folder, name), statistics={"x": [9, 0, 0, 0, 0, 4]})
+
+    worker = engine("job-0-a")
+    worker.run(Infinite())
+    assert worker.counters.not_finite == 4 * UNITS
+    assert caplog.text.count(": 4 values are not finite, and perhaps some of later units") == 1
 
 
 def test_one_worker_does_everything(engine, tmp_path):

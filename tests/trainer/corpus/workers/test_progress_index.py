@@ -54,6 +54,16 @@ def test_old_index_is_listed_again_once(objects, clock):
     assert sum(index.listings for index in indexes) == 2
 
 
+def test_index_of_this_worker_before_its_restart_is_listed_again_once(objects, clock):
+    for number in range(3):
+        _index(objects, clock, f"job-{number}-before").first()
+    _done(objects, 5)
+    indexes = [_index(objects, clock, f"job-{number}-after") for number in range(3)]
+    for index in indexes:
+        assert np.flatnonzero(index.first().done).tolist() == [5]
+    assert sum(index.listings for index in indexes) == 1
+
+
 def test_dead_author_is_replaced(objects, clock):
     """It had announced its listing, and never made it."""
     _done(objects, 4)

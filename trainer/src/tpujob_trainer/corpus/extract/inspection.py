@@ -150,6 +150,7 @@ class Inspection:
             "rows": sum(result.rows for result in finished),
             "files": sum(len(result.files) for result in finished),
             "bytes": sum(result.num_bytes for result in finished),
+            "not_finite": sum(result.not_finite for result in finished),
             "leftover_files": len(left),
             "leftover_bytes": sum(file.bytes for file in left),
         }

@@ -53,7 +53,7 @@ def summary(
         "seconds_left": seconds_left(units, finished),
         **chip_time(units, finished),
         "taken_over": sum(each.result.taken_over_from is not None for each in finished),
-        "not_finite": sum(int(sums[5]) for each in finished for sums in each.result.statistics.values()),
+        "not_finite": sum(each.result.not_finite for each in finished),
         "workers": _workers(finished, claims),
         "failures": dict(collections.Counter(str(failure["cause"]) for failure in failures)),
         "last_failure": max(failures, key=lambda failure: failure.get("time", 0), default=None),

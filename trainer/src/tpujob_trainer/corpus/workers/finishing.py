@@ -64,6 +64,8 @@ class Counters:
     """Units whose first worker had gone silent."""
     lost: int = 0
     """Units that another worker took over from this one, or finished first."""
+    not_finite: int = 0
+    """Values of the units."""
     gone: int = 0
     """Units that were done, but whose results were gone."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -75,6 +77,12 @@ class Counters:
             self.rows += result.rows
             self.tokens += result.tokens
             self.bytes += result.num_bytes
+            if result.not_finite and not self.not_finite:
+                logger.warning(
+                    "Unit %d: %d values are not finite, and perhaps some of later units; float16 ends at 65504, "
+                    "bfloat16 does not: set it as extract.dtype, in another directory", result.unit, result.not_finite
+                )  # fmt: skip
+            self.not_finite += result.not_finite
             self.taken_over += result.taken_over_from is not None
 
     def add_gone(self, units: int) -> None:

@@ -107,11 +107,22 @@ class ProgressIndex:
         if found.version != self._generation:
             self._generation = found.version
             self.latest = self._parsed(found.data) or self.latest
-        if self._sightings.unchanged_seconds(NAME, found.version, self._clock()) >= self._old_seconds:
+        unchanged_seconds = self._sightings.unchanged_seconds(NAME, found.version, self._clock())
+        if unchanged_seconds >= self._old_seconds or (not self.listings and self._is_of_predecessor(found.data)):
             announced = self._objects.replace(NAME, self._content(self.latest), version=found.version)
             if announced is not None:
                 return self._list(announced)
         return self.latest
+
+    def _is_of_predecessor(self, content: bytes) -> bool:
+        """Whether this worker wrote the index before it was started again: how old the index is, it cannot tell."""
+        try:
+            author = str(json_object(content).get("by"))
+        except ValueError:
+            return False
+        if self._worker.count("-") < 2 or author == self._worker:
+            return False
+        return author.rpartition("-")[0] == self._worker.rpartition("-")[0]
 
     def _list(self, announced: bytes | None = None) -> Listing:
         self.listings += 1

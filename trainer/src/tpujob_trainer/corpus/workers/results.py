@@ -62,6 +62,11 @@ class UnitResult:
     """Operations that its tokens need; None: unknown, or a file of an earlier release."""
 
     @property
+    def not_finite(self) -> int:
+        """Values of all its columns that are not finite."""
+        return sum(int(sums[-1]) for sums in self.statistics.values())
+
+    @property
     def num_bytes(self) -> int:
         """Of all its files."""
         return sum(file.bytes for file in self.files)

@@ -159,6 +159,7 @@ class _Figures:
         if done != self._report.step:
             self._report.update(step=done)
         self._report.update(units=len(states), units_done=done, units_here=counters.units, rows_here=counters.rows)
+        self._report.update(values_not_finite=counters.not_finite)
         if listing is not None:
             claimed = min(listing.claimed, len(states) - done)
             self._report.update(units_claimed=claimed, unit_failures=dict(listing.failures))
