@@ -126,16 +126,35 @@ if __name__ == "__main__":
 """
 
 
+PROGRAM = """
+import tests.sdk.test_decoding as this
+from tpujob_sdk import run
+
+def doubled(sample):
+    return 2 * int(sample.key)
+
+def train(job):
+    decoding = this.Decoding(this.Numbers(), doubled, workers=2)
+    print(next(decoding))
+    decoding.close()
+
+run(train)
+"""
+
+
+def ran(program: Path, content: str) -> subprocess.CompletedProcess[str]:
+    program.write_text(content)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_a_program_that_ends_with_run_needs_no_guard(tmp_path: Path) -> None:
+    done = ran(tmp_path / "program.py", PROGRAM)
+    assert (done.returncode, done.stdout) == (0, "[0, 2, 4]\n"), done.stderr
+
+
 def test_no_process_outlives_a_killed_loop(tmp_path: Path) -> None:
-    (tmp_path / "loop.py").write_text(KILLED)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "loop.py")],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = ran(tmp_path / "loop.py", KILLED)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pids = [int(pid) for pid in done.stdout.split()]
     assert pids

@@ -44,6 +44,15 @@ def test_shapes_and_arrays_are_divided_alike() -> None:
     assert np.asarray(placed(arrays["a"], found["a"])).tolist() == np.asarray(arrays["a"]).tolist()
 
 
+def test_random_keys_are_placed_as_other_arrays() -> None:
+    mesh = jax.make_mesh((jax.device_count(),), ("data",))
+    keys = jax.random.split(jax.random.key(3, impl="rbg"), 8 * mesh.size)
+    found = placed(keys, fsdp_shardings(keys, mesh))
+    assert found.dtype == keys.dtype
+    assert found.addressable_shards[0].data.shape == (8,)
+    assert jax.random.key_data(found).tolist() == jax.random.key_data(keys).tolist()
+
+
 PROGRAM = """
 import jax
 import jax.numpy as jnp

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 from collections.abc import Callable
-from typing import NoReturn
 
 from tpujob_contract import ExitCode, IndependentWorker, environment, read_environment
 from tpujob_contract.reports import termination_message
@@ -21,16 +21,19 @@ from tpujob_trainer.telemetry.logs import start_logging
 _DEFAULTS = Options()
 
 
-def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> NoReturn:
+def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> None:
     """Connects to the other processes, trains, and ends this process with the exit code of the contract.
 
     0 when `train` returns, 75 when it returns after `Job.stop_requested` returned True, and the error's code otherwise.
     This initializes JAX: do not call `jax.distributed.initialize`. Outside of a job there is one process.
+    It returns at once in a process of `samples.map`, which imports the program for its functions.
 
     Args:
         train: The loop; the same on all processes.
         options: See `Options`.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
     # Orbax imports absl, which has installed its handler at the root logger already.
     start_logging(force=True)
     process = read_environment(os.environ)

@@ -33,5 +33,7 @@ def fsdp_shardings(tree: Any, mesh: Mesh) -> Any:
 
 def placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
     """The sharded array of values that every process passes whole; each device keeps its part."""
+    if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(placed(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
     values = np.asarray(leaf)
     return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])

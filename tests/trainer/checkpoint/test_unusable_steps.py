@@ -201,3 +201,9 @@ def test_copies_that_differ_after_a_restore_are_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(Fingerprinter, "__call__", differing)
     with pytest.raises(errors.TrainerError, match="weights: the fingerprint is not that of what was saved"):
         run(tmp_path)
+
+
+def test_random_keys_are_compared_by_their_numbers():
+    keys = jax.random.split(jax.random.key(0), 3)
+    assert restore.differences({"rng": keys}, {"rng": jax.random.key_data(keys)}) == []
+    assert restore.differences({"rng": keys[0]}, {"rng": jax.random.key_data(keys)}) != []

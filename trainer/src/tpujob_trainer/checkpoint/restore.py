@@ -201,7 +201,11 @@ def differences(abstract: Any, stored: Any) -> list[str]:
 
 
 def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    leaves = jax.tree.leaves(tree)
+    # Metadata of stored random keys are those of their numbers.
+    leaves = [
+        jax.eval_shape(jax.random.key_data, leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        for leaf in jax.tree.leaves(tree)
+    ]
     return {
         name: (tuple(leaf.shape), str(jax.dtypes.canonicalize_dtype(leaf.dtype)))
         for name, leaf in zip(leaf_names(tree), leaves, strict=True)
