@@ -37,10 +37,12 @@ def test_files_stay_in_their_folder(name: str, tmp_path: Path) -> None:
         ([Line(0, '{"error": "busy"}', False), Ended(0, 1)], [{"error": "busy"}]),
         ([Line(0, "No module named tpujob_contract.profiling", True), Ended(0, 1)],
          [{"error": "No module named tpujob_contract.profiling"}]),
+        ([Line(0, "a warning of the image", False), Line(0, '{"state": "done"}', False), Ended(0, 0)],
+         [{"state": "done"}]),
         ([Ended(0, 1, "403: forbidden")], [{"error": "403: forbidden"}]),
         ([Ended(0, 137)], [{"error": "exit code 137"}]),
     ],
-    ids=["done", "refused", "an image without it", "no right to exec", "killed"],
+    ids=["done", "refused", "an image without it", "other words", "no right to exec", "killed"],
 )  # fmt: skip
 def test_end_in_a_pod_is_told_once(said: list[Any], found: list[dict[str, str]], monkeypatch: Any) -> None:
     monkeypatch.setattr(executing, "run", lambda cluster, pods, command: iter(said))

@@ -1,42 +1,63 @@
-"""The reader of `/report`, against a server that cuts its answers."""
+"""The readers of reports, against what is cut, deep, slow or without end."""
 
+import contextlib
 import http.server
 import threading
+from typing import ClassVar
+
+import pytest
 
 from tests.cli.test_supervisor import make
 from tools.localcluster.waiting import wait_for
 from tpujob.local import reports
 from tpujob.local.launcher_notices import LauncherNotices
 from tpujob.local.program_output import SILENT_SECONDS, ProgramOutput
+from tpujob_contract.reports.report import ATTEMPTS
 
 
-class Cutting(http.server.BaseHTTPRequestHandler):
-    """Promises more than it sends, the first time; then answers whole."""
+class Odd(http.server.BaseHTTPRequestHandler):
+    """Answers oddly the first time; then whole."""
 
-    answers = 0
+    first: ClassVar[str]
 
     def do_GET(self) -> None:
+        odd, Odd.first = Odd.first, ""
         whole = b'{"step": 7}'
-        Cutting.answers += 1
-        is_cut = Cutting.answers == 1
         self.send_response(200)
-        self.send_header("Content-Length", str(len(whole) + (100 if is_cut else 0)))
+        self.send_header("Content-Length", str(len(whole) + 100 if odd == "cut" else 10**9 if odd else len(whole)))
         self.end_headers()
-        self.wfile.write(whole)
+        piece = {"deep": b"[" * 9000, "without end": b" " * (1 << 20), "slow": b" "}.get(odd, whole)
+        with contextlib.suppress(ConnectionError):  # the reader has left
+            self.wfile.write(piece)
+            while odd in ("without end", "slow"):
+                threading.Event().wait(0.1 if odd == "slow" else 0)
+                self.wfile.write(piece)
 
     def log_message(self, *args: object) -> None:
         return
 
 
-def test_an_answer_that_is_cut_does_not_end_the_reader(monkeypatch):
+@pytest.mark.parametrize("first", ["cut", "deep", "without end", "slow"])
+def test_an_odd_answer_does_not_end_the_reader(monkeypatch, first):
     monkeypatch.setattr(reports, "INTERVAL_SECONDS", 0.05)
-    with http.server.HTTPServer(("127.0.0.1", 0), Cutting) as server:
+    monkeypatch.setattr(Odd, "first", first, raising=False)
+    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         reader = reports.ReportReader(server.server_address[1])
         reader.start()
         wait_for("a whole answer", lambda: reader.latest.get("step") == 7, timeout_seconds=60)
         reader.close()
         server.shutdown()
+
+
+def test_last_report_is_that_of_a_file_that_can_be_read(tmp_path):
+    assert reports.last_attempt(f"/{'x' * 300}", attempt=None) == {}
+    (tmp_path / ATTEMPTS).mkdir()
+    for name, content in {"1": '{"step": 7}', "2": "[" * 9000, "3": '{"st'}.items():
+        (tmp_path / ATTEMPTS / f"{name}.json").write_text(content)
+    assert reports.last_attempt(str(tmp_path), attempt=None) == {"step": 7}
+    (tmp_path / "ending").write_text("words\nreport: " + "[" * 3000)
+    assert reports.final_report(tmp_path / "ending") == {}
 
 
 def test_the_wiring_is_left_out_and_silence_is_told_once(tmp_path):

@@ -62,6 +62,15 @@ def test_name_that_is_not_of_the_encoding_is_printed(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("words", ["data inspect {}", "run {}.py", "check {}.yaml", "render {}.yaml"])
+def test_name_longer_than_the_file_system_has_is_one_line(tmp_path: Path, words: str) -> None:
+    command = [*TPUJOB, *words.format("x" * 300).split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode in (77, 78)
+    assert "x" * 300 in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("name", ["random", "types", "queue", "secrets"])
 def test_module_of_the_current_folder_is_none_of_pythons(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("def mine(): return 1\n")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,14 @@ def test_only_what_a_program_leaves_out_is_filled_in(
     seen: list[tuple[Any, ...]] = []
     with_defaults(lambda *values, **others: seen.append(values))(*arguments, **options)
     assert seen == [called]
+
+
+def test_machine_whose_own_name_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**ENVIRONMENT, "JAX_PLATFORMS": "cpu"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(socket, "gethostname", lambda: "nowhere.invalid")
+    with pytest.raises(OSError, match=r"of this machine, nowhere\.invalid, does not resolve .* add `127\.0\.0\.1"):
+        with_defaults(lambda *values: None)()
 
 
 SCRIPT = """

@@ -41,11 +41,11 @@ def test_program_on_cpu_is_given_its_devices():
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTP_PROXY", "grpc_proxy", "all_proxy"])
 def test_proxy_of_the_world_is_not_for_the_coordinator(launch: Launch, name: str) -> None:
-    show = "import os; print(os.environ['no_proxy'], os.environ['NO_PROXY'])"
+    show = "import os; print(*(os.environ[name] for name in ('no_proxy', 'NO_PROXY', 'JAX_CHECK_PROXY_ENVS')))"
     environ = {name: "http://127.0.0.1:9", "NO_PROXY": "registry.example.com"}
     launched = launch(sys.executable, "-c", show, environ=environ)
     assert launched.wait() == 0, launched.stderr
-    assert launched.stdout.split() == ["registry.example.com,localhost,127.0.0.1,::1"] * 2
+    assert launched.stdout.split() == [*["registry.example.com,localhost,127.0.0.1,::1"] * 2, "false"]
 
 
 def test_jax_in_a_pod_with_kubernetes_needs_no_token(launch: Launch):

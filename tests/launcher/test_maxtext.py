@@ -102,7 +102,7 @@ def test_lines_are_read_once_and_half_a_line_waits(tmp_path: Path) -> None:
     file = tmp_path / "metrics"
     lines = JsonLines(file)
     assert list(lines.read()) == []
-    file.write_text('{"step": 1}\nno json\n[1]\n{"st')
+    file.write_text('{"step": 1}\nno json\n[1]\n' + "[" * 9000 + '\n{"st')
     assert list(lines.read()) == [{"step": 1}]
     with file.open("a") as appended:
         appended.write('ep": 2}\n')

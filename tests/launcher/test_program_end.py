@@ -255,7 +255,8 @@ def test_silence_ends_a_program_that_is_no_python(launch: Launch):
 def test_garbage_on_the_socket_is_dropped(tmp_path, caplog):
     with ProgramEnds(tmp_path) as ends, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         address = ends.variables({})[environment.LAUNCHER_SOCKET]
-        for content in (b"\xff", b"[]", b"{}", b'{"version": 1, "pid": "x"}', b'{"version": 99}'):
+        odd = b'{"version": 1, "pid": 1e999, "code": 1, "at": 1, "error": "", "traceback": ""}'
+        for content in (b"\xff", b"[]", b"{}", b'{"version": 1, "pid": "x"}', b'{"version": 99}', odd, b"[" * 9000):
             sender.sendto(content, address)
         assert ends.receive() == []
     assert len(caplog.records) == 1

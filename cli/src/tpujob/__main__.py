@@ -33,7 +33,17 @@ def main() -> None:
 
     verbs = get_command(app)
     _signal.signal(_signal.SIGINT, before)
-    verbs()
+    try:
+        verbs()
+    except OSError as error:
+        if error.filename is None:  # not about a file that somebody named
+            raise
+        import errno
+        import os
+
+        sys.stderr.write(f"{os.fsdecode(error.filename)}: {error.strerror}\n")
+        # 77: what is named is not there, or may not be read. A full disk may be another one later.
+        raise SystemExit(1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 77) from None
 
 
 if __name__ == "__main__":

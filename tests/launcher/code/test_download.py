@@ -24,6 +24,7 @@ class Google:
 
     answers: ClassVar[list[int]]
     asked: ClassVar[list[tuple[str, str | None]]]
+    token: ClassVar[bytes] = json.dumps({"access_token": "of-the-job"}).encode()
     sent_bytes: ClassVar[list[int]] = []
     """After so many bytes the connection ends, answer by answer; further ones are whole."""
 
@@ -31,7 +32,7 @@ class Google:
     def answer(cls, exchange: Exchange) -> None:
         cls.asked.append((exchange.path, exchange.headers["Authorization"]))
         if "/token" in exchange.path:
-            exchange.reply(200, json.dumps({"access_token": "of-the-job"}).encode())
+            exchange.reply(200, cls.token)
         else:
             exchange.reply(cls.answers.pop(0), CONTENT, sent_bytes=cls.sent_bytes.pop(0) if cls.sent_bytes else None)
 
@@ -50,6 +51,13 @@ def test_reads_as_the_identity_of_the_machine(tmp_path: Path, monkeypatch: pytes
         download("gs://bucket/a b/c.tar.gz", DIGEST, tmp_path / "c", environ={"GCE_METADATA_HOST": address})
     assert (tmp_path / "c").read_bytes() == CONTENT
     assert Google.asked[-1] == ("/storage/v1/b/bucket/o/a%20b%2Fc.tar.gz?alt=media", "Bearer of-the-job")
+
+
+@pytest.mark.parametrize("token", [b"", b'{"access_to', b"{}", b"[]"])
+def test_identity_without_a_token_is_tried_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: bytes) -> None:
+    monkeypatch.setattr(Google, "token", token)
+    with google() as address, pytest.raises(OSError, match="answers with no token"):
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"GCE_METADATA_HOST": address}, pause_seconds=0)
 
 
 @pytest.mark.parametrize(

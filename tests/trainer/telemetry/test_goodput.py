@@ -93,8 +93,9 @@ def test_an_older_checkpoint_loses_more(tmp_path: Path):
     assert again.snapshot()["goodput"]["lost_steps"] == 6.0
 
 
-def test_a_broken_file_starts_a_new_account(tmp_path: Path, caplog):
-    (tmp_path / FILE).write_text("{")
+@pytest.mark.parametrize("content", ["{", "[" * 9000, '{"seconds": 1}', '{"seconds": [1]}'], ids=len)
+def test_a_broken_file_starts_a_new_account(tmp_path: Path, caplog, content: str):
+    (tmp_path / FILE).write_text(content)
     told = report(step=1, attempt_steps=1)
     Goodput(str(tmp_path), told, keeps_file=True).close()
     assert told.snapshot()["goodput"]["step"] == 10.0

@@ -109,10 +109,10 @@ def test_wrong_requests_are_refused(profiler: Profiler, wanted: object, words: s
         profiler.request(wanted)
 
 
-def status_of_post(port: int, headers: dict[str, str], source: str = "127.0.0.1") -> int:
+def status_of_post(port: int, headers: dict[str, str], source: str = "127.0.0.1", body: bytes = b"") -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60, source_address=(source, 0))
     try:
-        connection.request("POST", "/profile", b'{"steps": 1, "run": "a"}', headers)
+        connection.request("POST", "/profile", body or b'{"steps": 1, "run": "a"}', headers)
         return connection.getresponse().status
     finally:
         connection.close()
@@ -171,6 +171,8 @@ def test_answers_say_what_is_wrong(profiler: Profiler) -> None:
 
     try:
         assert "steps: 0" in asked(running.port, 0)[0]["error"]
+        for body in (b"[" * 4000, b"\xff"):
+            assert status_of_post(running.port, {"Content-Type": "application/json"}, body=body) == 400
         profiler.request({"steps": 1, "run": "first"})
         assert "profile first is being taken" in asked(running.port, 1)[0]["error"]
         assert "takes no profiles" in asked(without.port, 1)[0]["error"]

@@ -269,5 +269,5 @@ def _controller(found: Object) -> Object:
 def _message(body: bytes) -> str:
     try:
         return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body[:200].decode(errors="replace")

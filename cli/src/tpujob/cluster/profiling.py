@@ -51,13 +51,21 @@ def take_in_pods(
             if each.exit_code and each.pod not in has_failed:
                 words = each.message or " ".join(said.get(each.pod, [])[-1:]) or f"exit code {each.exit_code}"
                 yield each.pod, {"error": words}
-        elif each.is_error:
+        elif each.is_error or not (message := _message(each.text)):
             said.setdefault(each.pod, []).append(each.text)
         else:
-            message = json.loads(each.text)
             if "error" in message or message.get("state") == "failed":
                 has_failed.add(each.pod)
             yield each.pod, message
+
+
+def _message(line: str) -> Message:
+    """The message in a line of standard output; empty for the words of something else."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Files:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,17 @@ def fetch_report(port: int) -> Report:
         with contextlib.closing(connection):
             connection.request("GET", PATH)
             response = connection.getresponse()
-            report = json.load(response) if response.status == http.HTTPStatus.OK else {}
-    except (OSError, ValueError, RecursionError, http.client.HTTPException):
+            if response.status != http.HTTPStatus.OK:
+                return {}
+            content, until = b"", time.monotonic() + TIMEOUT_SECONDS
+            # Whoever has the port may send without end, or a byte now and then.
+            while piece := response.read1(MOST_BYTES):
+                content += piece
+                if len(content) > MOST_BYTES or time.monotonic() > until:
+                    return {}
+            return {} if response.length else json_object(content)  # length: of what has not come
+    except (OSError, http.client.HTTPException):
         return {}
-    return report if isinstance(report, dict) else {}
 
 
 def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
@@ -73,8 +81,12 @@ def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
     if not storage_address.is_path(checkpoint_dir):
         return {}
     folder = Path(checkpoint_dir) / ATTEMPTS
-    names = newest_first(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return _pick([(folder / name).read_bytes() for name in names[:MOST_ATTEMPTS]], attempt)
+    try:
+        names = newest_first(path.name for path in folder.iterdir())
+        found = [json_object((folder / name).read_bytes()) for name in names[:MOST_ATTEMPTS]]
+    except OSError:
+        return {}
+    return next((report for report in found if report and attempt in (None, report.get("attempt"))), {})
 
 
 class LogFollower:
@@ -135,10 +147,16 @@ def _results(directory: str) -> int:
 def final_report(termination_log: Path) -> Report:
     """The last report of a process, from its termination message; empty if there is none."""
     _, found = split_final_report("\n".join(tail(termination_log, 20)))
-    with contextlib.suppress(ValueError):
-        report = json.loads(found or "")
-        return report if isinstance(report, dict) else {}
-    return {}
+    return json_object(found or "")
+
+
+def json_object(text: str | bytes) -> Report:
+    """The object in a JSON text, which a program may have written; empty if it is something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def message_of(termination_log: Path) -> list[str]:
@@ -153,14 +171,3 @@ def tail(path: Path, lines: int) -> list[str]:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
     except OSError:
         return []
-
-
-def _pick(contents: list[bytes], attempt: str | None) -> Report:
-    for content in contents:
-        try:
-            report = json.loads(content)
-        except ValueError:
-            continue
-        if isinstance(report, dict) and attempt in (None, report.get("attempt")):
-            return report
-    return {}

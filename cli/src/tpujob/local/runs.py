@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob.local.reports import LogFollower, Report, fetch_report, final_report
+from tpujob.local.reports import LogFollower, Report, fetch_report, final_report, json_object
 from tpujob_contract import ExitCode
 
 FILE = "processes.json"
@@ -146,7 +145,7 @@ COLUMNS = ("NAME", "STATE", "PHASE", "STEP", "LOSS", "LOGS")
 
 
 def _read(file: Path) -> LocalRun:
-    found: dict[str, Any] = json.loads(file.read_text())
+    found = json_object(file.read_bytes())  # empty while it is being written
     return LocalRun(
         file.parent,
         int(found.get("pid", 0)),

@@ -30,5 +30,8 @@ def child_environment(
         # Variables that the image sets could make independent workers wait for each other.
         for name in (*_JAX_VARIABLES, _LOCAL_DEVICES):
             child.pop(name, None)
+    if any("_proxy" in name.lower() for name in child):
+        # JAX would warn of them, although the job's own connections are exempt.
+        child.setdefault("JAX_CHECK_PROXY_ENVS", "false")
     coordinators = [process.coordinator] if isinstance(process, DistributedProcess) else []
     return {**child, **without_proxies(child, coordinators)}

@@ -70,6 +70,22 @@ def with_defaults(initialize: Callable[..., None]) -> Callable[..., None]:
         if is_bare and coordinator_address in (None, os.environ.get(ADDRESS)):
             coordinator_address = os.environ.get(ADDRESS)
             num_processes, process_id = int(os.environ[COUNT]), int(os.environ[NUMBER])
+        if (num_processes or 1) > 1 and os.environ.get("JAX_PLATFORMS") == "cpu":
+            _require_own_name()
         return initialize(coordinator_address, num_processes, process_id, *args, **kwargs)
 
     return filled
+
+
+def _require_own_name() -> None:
+    """Raises an error if the name of this machine leads nowhere: JAX on CPUs would say that its peers are lost."""
+    import socket
+
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise OSError(
+            f"the name of this machine, {name}, does not resolve ({error.strerror}), and JAX on CPUs connects by it: "
+            f"add `127.0.0.1 {name}` to /etc/hosts"
+        ) from None

@@ -115,5 +115,5 @@ def _parse(content: bytes) -> Optional[ProgramEnd]:
             error=" ".join(str(report["error"]).split()),
             traceback=str(report["traceback"]),
         )
-    except (ValueError, TypeError, KeyError):
+    except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
         return None

@@ -98,6 +98,8 @@ def machine_token(environ: Mapping[str, str]) -> Optional[str]:
         raise
     except urllib.error.URLError:  # no such name: not on Google's machines
         return None
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConnectionError(f"{request.full_url} answers with no token") from error
 
 
 def _opened_archive(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:

@@ -139,7 +139,7 @@ class JsonLines:
         for line in self._new_lines():
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 yield record

@@ -401,6 +401,7 @@ SAID = {
     "no value": (None, None, None, "null"),
     "no content": ([], None, None, "empty"),
     "unreadable": (columns.UNREADABLE, None, None, "refused"),
+    "a deep text": (columns._conversation("[" * 9000), None, None, "refused"),
     "refused": ("a", columns.ConversationError("no"), None, "refused"),
     "refused for a cause": ("a", columns.ConversationError("no", cause="cause"), None, "cause"),
     "no UTF-8": ("a", Rendered.whole("\ud800"), None, "not UTF-8"),

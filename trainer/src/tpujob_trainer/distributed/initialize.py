@@ -140,8 +140,6 @@ def _start_jax(process: DistributedProcess, heartbeat_seconds: int) -> None:
     port = int(port_text)
     # JAX's handler would swallow SIGTERM; ours receives it in every phase.
     jax.config.update("jax_enable_preemption_service", False)
-    # Connections within a job never go through a configured proxy, so JAX need not warn about one.
-    jax.config.update("jax_check_proxy_envs", False)
     bind = ports.bind_host(name)
     jax.distributed.initialize(
         coordinator_address=process.coordinator,

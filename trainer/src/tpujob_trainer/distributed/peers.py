@@ -105,7 +105,7 @@ class _Lines:
         *whole, self._heard = (self._heard + heard).split(b"\n")
         found: list[tuple[str, Mapping[str, Any]]] = []
         for line in whole:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 said = json.loads(line)
                 if isinstance(said, dict):
                     found += [(kind, values) for kind, values in said.items() if isinstance(values, dict)]

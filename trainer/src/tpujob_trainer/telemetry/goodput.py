@@ -138,7 +138,7 @@ class Goodput:
             # The gap between the attempts ends when this process was started.
             began = self._clock() - sum(self._report.snapshot()["seconds"].values())
             self._before["between_attempts"] += max(began - found["written"], 0.0)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             logger.warning("Cannot read %s, the account begins anew: %s", FILE, error)
 
     def _write(self, bucket: Bucket, report: Mapping[str, Any], now: float) -> None:

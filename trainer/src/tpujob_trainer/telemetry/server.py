@@ -66,7 +66,7 @@ def _profile(request: Request, profiler: Profiler | None, secret: str) -> Respon
         return Response(403, JSON, json.dumps({"message": words}).encode())
     try:
         status, told = 202, dict(profiler.request(json.loads(request.body)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         status, told = 400, {"message": str(error)}
     except BusyError as error:
         status, told = 409, {"message": str(error)}

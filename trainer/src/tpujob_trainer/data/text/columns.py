@@ -161,7 +161,7 @@ def _conversations(column: Any) -> list[Any]:
 def _conversation(text: bytes | str) -> Any:
     try:
         conversation = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return UNREADABLE
     return conversation if isinstance(conversation, list) else UNREADABLE
 

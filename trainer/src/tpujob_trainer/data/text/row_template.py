@@ -62,7 +62,7 @@ def _listed(value: Any, name: str) -> list[Any] | None:
     if isinstance(value, bytes | str):
         try:
             value = json.loads(value) if value else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ConversationError(f"{name} is not JSON") from None
     if value is not None and not isinstance(value, list):
         raise ConversationError(f"{name} is no list")
