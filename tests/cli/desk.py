@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from tests.harness.processes import COMPILED_ONCE
 from tools.localcluster.waiting import wait_for
-from tpujob.data.from_folder import folder_to_parquet
+from tpujob.commands.from_folder import folder_to_parquet
 
 TRAINER = {
     "model": {"preset": "tiny", "layers": 1, "embedDim": 32, "heads": 2, "kvHeads": 1, "headDim": 16, "mlpDim": 64},

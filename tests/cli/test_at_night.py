@@ -6,11 +6,11 @@ import pytest
 from kubernetes.config import kube_config
 from typer.testing import CliRunner
 
-from tpujob.checkpoints.attempts import sentences
 from tpujob.cluster import client, watch
 from tpujob.cluster.describe import describe
 from tpujob.cluster.log_collector import gcloud_command
 from tpujob.main import OTHER_WORDS, app
+from tpujob.questions.checkpoints import attempt_lines
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = {"metadata": {"name": "llama", "creationTimestamp": "2029-12-31T00:00:00Z"}, "spec": {"accelerator": "v5e-16"}}
@@ -68,12 +68,12 @@ def test_attempts_are_told_with_their_ends():
             {"file": "attempts/20300101T010000Z-aaaa.json", "attempt": "1.1-aaaa", "exit_code": None},
         ],
     }
-    assert list(sentences(found)) == [
+    assert list(attempt_lines(found)) == [
         "attempt 1.0-9f3a, started 20300101T000000Z: exit code 78, configuration wrong; step 3 of 9; last checkpoint 2",
         "  spec.trainer.data.path: gone",
         "attempt 1.1-aaaa, started 20300101T010000Z: runs, or was killed",
     ]
-    assert list(sentences({"directory": "d", "attempts": []})) == ["d: no attempt has left a file"]
+    assert list(attempt_lines({"directory": "d", "attempts": []})) == ["d: no attempt has left a file"]
 
 
 CONFIG = """

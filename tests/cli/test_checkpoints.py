@@ -1,6 +1,6 @@
 """What `tpujob checkpoint` makes of the facts about a directory."""
 
-from tpujob.checkpoints.inspection import sentences, table, verdicts
+from tpujob.questions.checkpoints import sentences, table, verdicts
 
 CHECKPOINT = {
     "step": 400,

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from tpujob.jobs.fields import job_fields
+from tpujob.job.fields import job_fields
 from tpujob.main import app
 
 

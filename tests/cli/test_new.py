@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tpujob.jobs.job_file import read_job
+from tpujob.job.job_file import read_job
 from tpujob.main import app
 
 

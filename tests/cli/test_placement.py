@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from tests.fakes import Exchange, HttpServer
 from tests.operator.manifests import container_manifest, manifest
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import local_job, read_document, read_job
+from tpujob.job.job_file import local_job, read_document, read_job
 from tpujob.local.placement import HERE, HostOptions, Placement, place
 from tpujob.local.plan import plan_processes
 from tpujob.local.run import run_job, without_secret

@@ -10,7 +10,7 @@ import pytest
 
 import tpujob
 from tpujob.api.documents import settings_of
-from tpujob.jobs.set_fields import with_fields
+from tpujob.job.set_fields import with_fields
 
 FAILS = "print('here'); raise SystemExit(3)"
 WAITS = """

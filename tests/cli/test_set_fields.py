@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from tests.wrong_inputs.files import BOMB
 from tpujob.errors import CommandError
-from tpujob.jobs.program import command_line
-from tpujob.jobs.set_fields import with_fields
+from tpujob.job.program import command_line
+from tpujob.job.set_fields import with_fields
 from tpujob.main import app
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tpujob.errors import CommandError
-from tpujob.trainer_program import Program, ask, follow
+from tpujob.questions.trainer_program import Program, ask, follow
 
 
 @pytest.fixture
@@ -59,8 +59,6 @@ def test_programs_that_compute_do_so_on_cpu(tmp_path):
 @pytest.mark.parametrize("each", Program)
 def test_every_program_is_there_and_ends_with_its_own_words(each, tmp_path):
     requests: dict[Program, tuple[Any, ...]] = {
-        Program.ARITHMETIC: ({"trainer": {"steps": 1}, "devices": 1, "slices": 1, "platform": "cpu"},),
-        Program.EXTRACTION_BOUNDS: ({"trainer": {"steps": 1}},),
         Program.RUN_REPORT: ({"directories": [str(tmp_path)], "out": str(tmp_path / "report.html")},),
         Program.FORECAST: ({"trainer": {"steps": 1}, "workers": 1},),
         Program.COMPILE: ("v5e", "4x4"),

@@ -17,7 +17,7 @@ from tests.e2e.containers import Container, container
 from tests.e2e.isolation import BUNDLE, ImageStore, build_images, make_bundle, readme_commands, run_isolated
 from tools.localcluster import machine, product_images
 from tpujob.bundle.checksums import sha256, verify
-from tpujob.data.from_folder import folder_to_parquet
+from tpujob.commands.from_folder import folder_to_parquet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.isolated, pytest.mark.timeout(1500)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.fuzz.target import Target
 from tests.launcher.code.archives import archive, special
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import read_job
+from tpujob.job.job_file import read_job
 from tpujob_contract.reports import report as contract_report
 from tpujob_contract.reports import termination_message
 from tpujob_launcher.code.archive import CodeRefused, unpack

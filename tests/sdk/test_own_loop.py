@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.harness.processes import Run, kill, start
-from tpujob.data.from_folder import folder_to_parquet
+from tpujob.commands.from_folder import folder_to_parquet
 from tpujob_contract import ExitCode
 from tpujob_trainer.checkpoint import layout
 

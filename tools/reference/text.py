@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tpujob.jobs.fields import schema_fields
+from tpujob.job.fields import schema_fields
 
 HEADER = "<!-- Made by `make generate` from the code; do not edit. -->\n\n"
 

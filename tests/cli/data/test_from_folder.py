@@ -3,8 +3,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tpujob.data import from_folder
-from tpujob.data.from_folder import folder_to_parquet
+from tpujob.commands import from_folder
+from tpujob.commands.from_folder import folder_to_parquet
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
 

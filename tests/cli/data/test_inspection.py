@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from typer.testing import CliRunner
 
-from tpujob.data.inspection import source_of
+from tpujob.job.template import source_of
 from tpujob.main import app
 
 

@@ -3,9 +3,9 @@ import io
 import pytest
 from rich.console import Console
 
-from tpujob.extraction.live_table import watched
-from tpujob.extraction.progress import describe, priced, verified
 from tpujob.output.words import digits, duration, size
+from tpujob.questions.extraction import describe, priced, verified
+from tpujob.questions.extraction_table import watched
 
 STATUS = {
     "units": 100,

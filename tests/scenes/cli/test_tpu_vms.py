@@ -23,7 +23,7 @@ from tests.harness import tpu_vms
 from tests.harness.processes import COMPILED_ONCE
 from tests.harness.tpu_vms import TpuVms
 from tools.localcluster.waiting import wait_for
-from tpujob.data.from_folder import folder_to_parquet
+from tpujob.commands.from_folder import folder_to_parquet
 
 __all__ = ["data"]
 pytestmark = [

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.harness.processes import COMPILED_ONCE
-from tpujob.data.from_folder import folder_to_parquet
+from tpujob.commands.from_folder import folder_to_parquet
 
 pytestmark = pytest.mark.processes
 

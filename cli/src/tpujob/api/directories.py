@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpujob import trainer_program
-from tpujob.checkpoints.inspection import inspect
 from tpujob.errors import CommandError
-from tpujob.trainer_program import Program
+from tpujob.questions import trainer_program
+from tpujob.questions.checkpoints import inspect
+from tpujob.questions.trainer_program import Program
 from tpujob_contract import ExitCode
 
 if TYPE_CHECKING:

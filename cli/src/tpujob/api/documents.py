@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import read_document
+from tpujob.job.job_file import read_document
 
 SOURCE = Path("job")
 """The file name in messages about a dict."""

@@ -18,8 +18,8 @@ from tpujob.cluster.replacing import replace_job
 from tpujob.cluster.submitting import require_one_namespace, submit_job
 from tpujob.code.attach import attach
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import load_document
-from tpujob.jobs.set_fields import with_fields
+from tpujob.job.job_file import load_document
+from tpujob.job.set_fields import with_fields
 from tpujob_resource.rules.warnings import submission_warnings
 
 if TYPE_CHECKING:

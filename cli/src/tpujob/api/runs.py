@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tpujob.api.directories import read_checkpoints, read_metrics
 from tpujob.api.documents import document_of, settings_of
-from tpujob.checkpoints.directory import absolute
 from tpujob.errors import CommandError
 from tpujob.local import runs
 from tpujob.local.placed_job import placed_document, placed_file
 from tpujob.local.placement import HostOptions
 from tpujob.local.restarting import run_with_restarts
 from tpujob.local.run import run_job
+from tpujob.output.words import absolute
 from tpujob_contract import ExitCode
 from tpujob_resource.models.job import TpuTrainingJob
 

@@ -13,7 +13,7 @@ from kubernetes.config import ConfigException, kube_config
 from yaml import YAMLError  # comes with kubernetes
 
 from tpujob.errors import CommandError
-from tpujob.jobs.yaml_text import NotYaml, check_aliases
+from tpujob.job.yaml_text import NotYaml, check_aliases
 from tpujob_contract import ExitCode
 
 LOG_IN = "log in again (for GKE `gcloud auth login`), and try `kubectl get nodes`"

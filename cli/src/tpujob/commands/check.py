@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,10 +84,10 @@ def check(
     By arithmetic, in a moment, without a device: parameters, steps, batches and chip-hours too. Hours are for 30 to 50
     % of the chips' peak.
     """
-    from tpujob.checking.compiled import fastest
     from tpujob.errors import CommandError
-    from tpujob.jobs.edit_file import write_trainer_fields
-    from tpujob.jobs.job_file import read_job
+    from tpujob.job.edit_file import write_trainer_fields
+    from tpujob.job.job_file import read_job
+    from tpujob.questions.compiled import fastest
 
     with problems_on_stderr():
         if write_best and (settings or not suggest):
@@ -99,7 +99,8 @@ def check(
     if output is not OutputFormat.TEXT:
         write(facts | ({"effective": {"spec": effective}} if show_all else {}), output)
     else:
-        _print(facts)
+        for line in text_of(facts):
+            typer.echo(line)
         if show_all:
             write({"spec": _without_none(effective)}, OutputFormat.YAML)
     best = fastest(facts["compiled"]) if write_best else None
@@ -126,51 +127,43 @@ def _facts(
     suggest: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], int]:
     """The facts about the job, its specification with all defaults, and the exit code if there are problems."""
-    from tpujob.checking.compiled import compile_job
-    from tpujob.checking.extraction import MEGABYTE, on_tpu
-    from tpujob.checking.forecast import forecast
-    from tpujob.checking.summary import check_job
     from tpujob.code.unpacked import importable
-    from tpujob.jobs.prerequisites import look
+    from tpujob.questions.compiled import compile_job
+    from tpujob.questions.extraction_estimate import MEGABYTE, on_tpu
+    from tpujob.questions.forecast import forecast, read_prices
+    from tpujob.questions.summary import check_job
 
-    with importable(code) as environ, ThreadPoolExecutor() as pool:
-        # In parallel: these are two programs of the trainer, each with a second of imports.
-        looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
-        facts = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
+    table = None if prices is None else read_prices(prices)
+    with importable(code) as environ:
+        facts, needed = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
         effective = facts.pop("effective")
-        needed = looked.result()
-        facts["warnings"] += needed.warnings
-        facts["problems"] = list(needed.problems)
         if data:
             found = forecast(job, facts.get("trainer"), environ=environ)
             on_chips = on_tpu(job, found, bandwidth * MEGABYTE) if "value_bytes" in found else {}
             facts["forecast"] = found | on_chips
-        if prices is not None:
-            facts["cost"] = _cost(job, facts, prices)
+        if table is not None:
+            facts["cost"] = _cost(job, facts, table)
         if compile_step or suggest:
             words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
             facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest, environ=environ)
     return facts, effective, needed.exit_code
 
 
-def _print(facts: dict[str, Any]) -> None:
-    from tpujob.checking.compiled import describe_compiled
-    from tpujob.checking.extraction import describe_on_tpu
-    from tpujob.checking.forecast import describe as describe_forecast
-    from tpujob.checking.forecast import describe_cost
-    from tpujob.checking.summary import describe
+def text_of(facts: dict[str, Any]) -> Iterator[str]:
+    """The facts about a job, as JSON has them, in lines for people."""
+    from tpujob.questions.compiled import describe_compiled
+    from tpujob.questions.extraction_estimate import describe_on_tpu
+    from tpujob.questions.forecast import describe as describe_forecast
+    from tpujob.questions.forecast import describe_cost
+    from tpujob.questions.summary import describe
 
     forecast = facts.get("forecast", {})
-    for line in (
-        *describe(facts),
-        *describe_forecast(forecast),
-        *describe_on_tpu(forecast, facts["chips"]),
-        *describe_cost(facts.get("cost")),
-    ):
-        typer.echo(line)
+    yield from describe(facts)
+    yield from describe_forecast(forecast)
+    yield from describe_on_tpu(forecast, facts["chips"])
+    yield from describe_cost(facts.get("cost"))
     if "compiled" in facts:
-        for line in describe_compiled(facts["compiled"], facts["chips"]):
-            typer.echo(line)
+        yield from describe_compiled(facts["compiled"], facts["chips"])
 
 
 def _without_none(value: Any) -> Any:
@@ -180,13 +173,13 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def _cost(job: TpuTrainingJob, facts: dict[str, Any], file: Path) -> dict[str, Any]:
-    from tpujob.checking.forecast import cost, read_prices
+def _cost(job: TpuTrainingJob, facts: dict[str, Any], prices: dict[str, Any]) -> dict[str, Any]:
+    from tpujob.questions.forecast import cost
 
     found = facts.get("forecast", {})
     hours = found.get("hours") or facts.get("trainer", {}).get("hours")
     return cost(
-        read_prices(file),
+        prices,
         job.accelerator.generation,
         is_spot=bool(job.spec.capacity and job.spec.capacity.spot),
         chip_hours=None if hours is None else (hours[0] * facts["chips"], hours[1] * facts["chips"]),

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tpujob.checkpoints.directory import absolute
 from tpujob.commands.options import Directory, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
+from tpujob.output.words import absolute
 
 app = typer.Typer(
     help="Inspect, verify and export the checkpoints of a run.",
@@ -34,7 +34,7 @@ def ls(directory: Directory, output: Output = OutputFormat.TEXT) -> None:
 
     Of each: step, time, size, tokens trained on, and the losses that are known.
     """
-    from tpujob.checkpoints.inspection import inspect, table
+    from tpujob.questions.checkpoints import inspect, table
 
     with problems_on_stderr():
         found = inspect(directory)
@@ -55,7 +55,7 @@ def show(
 
     Size, losses, position in the data, processes, versions and model.
     """
-    from tpujob.checkpoints.inspection import inspect, sentences
+    from tpujob.questions.checkpoints import inspect, sentences
 
     with problems_on_stderr():
         found = inspect(directory, "newest" if step is None else str(step))
@@ -76,7 +76,7 @@ def verify(
 
     Changes nothing. Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
     """
-    from tpujob.checkpoints.inspection import read, verdicts
+    from tpujob.questions.checkpoints import read, verdicts
 
     with problems_on_stderr():
         found = read("verify", directory, *([] if step is None else [str(step)]))
@@ -105,7 +105,7 @@ def export(
     and `data.tokenizer` of the run, which must still be there. The weights of `model.custom` are written by the paths
     of its parameters, with a model.json of arguments and step.
     """
-    from tpujob.checkpoints.inspection import read
+    from tpujob.questions.checkpoints import read
 
     with problems_on_stderr():
         found = read("export", directory, "newest" if step is None else str(step), out, dtype)
@@ -136,7 +136,7 @@ def verify_export(
     of a text that is longer than the model's window and unscaled context, where they are within 4096. Exit code 1 if
     they differ by more than 0.001.
     """
-    from tpujob.checkpoints.inspection import verified_export
+    from tpujob.questions.checkpoints import verified_export
 
     with problems_on_stderr():
         found = verified_export(directory, python or "", *(ignore or []))

@@ -27,7 +27,7 @@ def from_folder(
 
     One row for each file, with columns `text` and `path`. Then put `data: {path: OUT/*.parquet}` into a job.
     """
-    from tpujob.data.from_folder import folder_to_parquet
+    from tpujob.commands.from_folder import folder_to_parquet
 
     if if_missing and out.is_dir():
         return
@@ -71,8 +71,9 @@ def inspect(
     hosts. Of a job the rows are shown as its template or its messages write them; batchSize, sequenceLength and seed
     are the job's where it has them. JSON and YAML have all tokens of the batch.
     """
-    from tpujob.data.inspection import InspectionRequest, describe, inspect_data, of_job, source_of
     from tpujob.errors import CommandError
+    from tpujob.job.template import source_of
+    from tpujob.questions.data import InspectionRequest, describe, inspect_data, of_job
 
     with problems_on_stderr():
         data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}

@@ -55,7 +55,7 @@ def doctor(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    from tpujob.jobs.job_file import read_manifest
+    from tpujob.job.job_file import read_manifest
 
     return read_manifest(file)[0]
 

@@ -11,7 +11,7 @@ from tpujob.commands.options import Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 if TYPE_CHECKING:
-    from tpujob.jobs.fields import Field
+    from tpujob.job.fields import Field
 
 WIDTH = 100
 
@@ -27,7 +27,7 @@ def explain(
 
     Without a field, those of spec. Several that end alike are listed.
     """
-    from tpujob.jobs import fields
+    from tpujob.job import fields
 
     with problems_on_stderr():
         known = fields.job_fields()

@@ -31,8 +31,8 @@ def status(
 
     Units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause.
     """
-    from tpujob.extraction.live_table import watched
-    from tpujob.extraction.progress import describe, follow, inspect, priced
+    from tpujob.questions.extraction import describe, follow, inspect, priced
+    from tpujob.questions.extraction_table import watched
 
     with problems_on_stderr():
         if watch and output is OutputFormat.TEXT:
@@ -63,7 +63,7 @@ def verify(
     Every unit must be done, and each file as its worker recorded it. Exit code 1 if anything is wrong; each problem is
     a line.
     """
-    from tpujob.extraction.progress import inspect, verified
+    from tpujob.questions.extraction import inspect, verified
 
     options = {"--read-all": read_all, "--repair": repair}
     with problems_on_stderr():
@@ -95,7 +95,7 @@ def merge(
     Writes an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`. Nothing is copied. Refused until
     every unit is done, unless --partial is given; do it again for the rest.
     """
-    from tpujob.extraction.progress import inspect, verified
+    from tpujob.questions.extraction import inspect, verified
 
     options = {"--remove-leftovers": remove_leftovers, "--partial": partial}
     with problems_on_stderr():

@@ -65,10 +65,10 @@ def logs(
 
 def _attempts(job: Mapping[str, Any]) -> None:
     """Prints how the attempts of a job ended."""
-    from tpujob.checkpoints.attempts import read_attempts, sentences
+    from tpujob.questions.checkpoints import attempt_lines, read_attempts
 
     directory = job["spec"].get("checkpointDir")
     if directory is None:
         raise CommandError("spec.checkpointDir: the job has none, so its attempts have left nothing", exit_code=1)
-    for line in sentences(read_attempts(directory)):
+    for line in attempt_lines(read_attempts(directory)):
         typer.echo(line)

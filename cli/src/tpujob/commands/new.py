@@ -23,8 +23,8 @@ def new(
     preset: Annotated[str, typer.Option(prompt="Model preset (tiny, small, llama3-8b, …)")] = "tiny",
 ) -> None:
     """Ask four questions and write a commented job."""
-    from tpujob.checking.template import job_text
-    from tpujob.jobs.job_file import read_job
+    from tpujob.job.job_file import read_job
+    from tpujob.job.template import job_text
 
     with problems_on_stderr():
         if out.exists():

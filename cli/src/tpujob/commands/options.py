@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.checkpoints.directory import absolute
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat
+from tpujob.output.words import absolute
 
 if TYPE_CHECKING:
     from tpujob_resource.topology.parse import Accelerator

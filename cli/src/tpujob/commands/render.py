@@ -34,7 +34,7 @@ def render(
 
     As the operator would make it, but without the queries of signed addresses.
     """
-    from tpujob.jobs.job_file import read_job
+    from tpujob.job.job_file import read_job
     from tpujob_contract.storage_address import redacted_values
     from tpujob_resource.jobset.build import build_jobset
     from tpujob_resource.models.settings import JobSettings

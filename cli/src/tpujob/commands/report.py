@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tpujob.checkpoints.directory import absolute
 from tpujob.commands.options import Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
+from tpujob.output.words import absolute
 
 
 def report(
@@ -29,12 +29,12 @@ def report(
     Loss by step, tokens and time, speed, restarts, checkpoints, samples. Several runs are laid over one another. The
     file runs no script and loads nothing.
     """
-    from tpujob.checkpoints.report import lines, write_report
+    from tpujob.questions.checkpoints import report_lines, write_report
 
     with problems_on_stderr():
         found = write_report(directories, out)
     if output is not OutputFormat.TEXT:
         write(found, output)
         return
-    for line in lines(found):
+    for line in report_lines(found):
         typer.echo(line)

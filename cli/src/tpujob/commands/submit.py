@@ -62,7 +62,7 @@ def submit(
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.replacing import replace_job
     from tpujob.cluster.submitting import require_one_namespace, submit_job
-    from tpujob.jobs.job_file import read_manifest
+    from tpujob.job.job_file import read_manifest
     from tpujob_resource.rules.warnings import submission_warnings
 
     with problems_on_stderr():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpujob.checkpoints.report import write_report
 from tpujob.errors import CommandError
 from tpujob.local.closing import short_path
 from tpujob.output.sparkline import sparkline
+from tpujob.questions.checkpoints import write_report
 from tpujob_contract import storage_address
 
 FILE = "report.html"

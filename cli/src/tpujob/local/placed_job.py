@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import load_document, local_job, read_document
-from tpujob.jobs.program import command_line, is_program, job_of
-from tpujob.jobs.set_fields import with_fields
+from tpujob.job.job_file import load_document, local_job, read_document
+from tpujob.job.program import command_line, is_program, job_of
+from tpujob.job.set_fields import with_fields
 from tpujob.local import tpu_machine
 from tpujob.local.placement import HostOptions, Placement, place
 from tpujob_resource.models.job import TpuTrainingJob

@@ -14,8 +14,6 @@ from rich.console import Console
 
 from tpujob.code.unpacked import importing_code, unpack_code, with_local_code
 from tpujob.errors import CommandError
-from tpujob.jobs import prerequisites
-from tpujob.jobs.prerequisites import Prerequisites
 from tpujob.local import curves, runs
 from tpujob.local.announcements import Announcements, has_units
 from tpujob.local.closing import Closing, short_path
@@ -28,6 +26,8 @@ from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, last_report, message_of
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
+from tpujob.questions import prerequisites
+from tpujob.questions.prerequisites import Prerequisites
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
 from tpujob_contract.connections import ports, shared_secret

@@ -1,6 +1,9 @@
-"""Numbers as people read them. Pure."""
+"""Numbers as people read them, and directories as they write them."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -55,3 +58,8 @@ def size(num_bytes: float) -> str:
         if num_bytes >= scale:
             return f"{num_bytes / scale:,.{places}f} {unit}"
     return f"{num_bytes / 1e3:,.1f} kB"
+
+
+def absolute(name: str) -> str:
+    """The absolute path, or an address unchanged: the programs that read it may run in another folder."""
+    return name if "://" in name else os.path.abspath(Path(name).expanduser())  # noqa: PTH100 - resolve follows links

@@ -1,25 +1,17 @@
-"""Upper bounds of an extraction, by arithmetic only: tokens, bytes of values, FLOPs. No data is read.
-
-    python -m tpujob_trainer.tasks.extraction_bounds '{"trainer": {…}}'
-
-Writes one JSON object to stdout; `tpujob check` starts it and shows the result as text.
-"""
+"""Upper bounds of an extraction, by arithmetic only: tokens, bytes of values, FLOPs. No data is read."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH
-from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
+from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
 from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.errors.programs import answer
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import model_read
 from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, forward_flops_per_token
@@ -66,13 +58,17 @@ def rows_flops(lengths: np.ndarray, of_token: Callable[[int], int]) -> int:
     return sum(count * length * of_token(length) for length, count in zip(found.tolist(), counts.tolist(), strict=True))
 
 
-def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
+def bounds(config: TrainerConfig) -> dict[str, Any]:
     """The most that an extraction writes and computes, as JSON values; only per row if `extract.rows` is not set.
 
     Raises:
-        ConfigurationError: the model has no such layer, or config.json of `model.from` needs an unsupported feature.
+        ConfigurationError: the block is of no extraction, the model has no such layer, or config.json of `model.from`
+            needs an unsupported feature.
         NotFoundError: that config.json cannot be read from here.
     """
+    extract = config.extract
+    if extract is None:
+        raise ConfigurationError(f"{BLOCK}.extract: is missing; only an extraction has these bounds")
     shape = shape_of(config, BYTES_OF_TOKENIZER)
     sites = kept_sites(extract, shape)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
@@ -107,22 +103,3 @@ def shape_of(config: TrainerConfig, vocabulary: int, reach_seconds: float = REAC
         return config.model.resolve(vocabulary=vocabulary, platform="tpu")
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.model.{error}") from error
-
-
-def main() -> int:
-    """Answers the request in the first argument; returns the exit code."""
-    return answer(lambda: _found(parse_config(json.loads(sys.argv[1])["trainer"])))
-
-
-def _found(config: TrainerConfig) -> dict[str, Any]:
-    """The figures, or why config.json cannot be read on this machine: pods may be able to."""
-    if config.extract is None:
-        raise ConfigurationError(f"{BLOCK}.extract: is missing; only an extraction has these bounds")
-    try:
-        return bounds(config, config.extract)
-    except NotFoundError as error:
-        return {"unknown": str(error)}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

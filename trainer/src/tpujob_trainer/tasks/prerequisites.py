@@ -3,7 +3,8 @@
     python -m tpujob_trainer.tasks.prerequisites '{"trainer": {…}, "checkpointDir": "…", "owner": "team/llama"}'
 
 Writes one JSON object to stdout: `problems`, which would end a run, each with its exit code; `warnings`; `unseen`, what
-cannot be reached from here; and `state_bytes`. `tpujob run` and `tpujob check` start it.
+cannot be reached from here; and `state_bytes`. With `figures` in the request, those of the job, too. `tpujob run` and
+`tpujob check` start it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError, message
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, NotFoundError, TrainerError, message
 from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
@@ -35,8 +36,9 @@ from tpujob_trainer.parsing.references import MissingModuleError, load_reference
 from tpujob_trainer.storage import is_local
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.storage.retrying import StorageFailedError
+from tpujob_trainer.tasks.extraction_bounds import bounds
 from tpujob_trainer.telemetry.process import host_memory_bytes
-from tpujob_trainer.train.arithmetic import state_bytes_per_device
+from tpujob_trainer.train.arithmetic import arithmetic, state_bytes_per_device
 
 REACH_SECONDS = 2.0
 """Limit for storage to answer."""
@@ -242,21 +244,43 @@ class _Warnings(logging.Handler):
         self._logger.removeHandler(self)
 
 
+def figures(config: TrainerConfig, place: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a run or an extraction, or what is missing on this machine and may exist in pods.
+
+    Args:
+        config: As the user wrote it.
+        place: As `arithmetic` takes it; an extraction's figures are the same everywhere.
+
+    Raises:
+        ConfigurationError: as `arithmetic` and `bounds`.
+    """
+    try:
+        return bounds(config) if config.task == "extract" else arithmetic(config, **place)
+    except NotFoundError as error:
+        return {"unknown": str(error)}  # of model.from, which nothing else here reads
+    except MissingModuleError as error:
+        return {"missing_module": str(error)}
+
+
 def main() -> int:
     """Answers the request in the first argument; returns the exit code."""
     log_to_stderr(logging.CRITICAL)
     asked = json.loads(sys.argv[1])
     RETRYING.limit_seconds = REACH_SECONDS
-    return answer(
-        lambda: look(
-            parse_config(asked["trainer"]),
+
+    def found() -> dict[str, Any]:
+        config = parse_config(asked["trainer"])
+        sums = {} if asked.get("figures") is None else {"figures": figures(config, asked["figures"])}
+        return sums | look(
+            config,
             checkpoint_dir=asked.get("checkpointDir"),
             owner=asked["owner"],
             place=asked["place"],
             is_run=asked["isRun"],
             has_all_packages=asked["hasAllPackages"],
         )
-    )
+
+    return answer(found)
 
 
 if __name__ == "__main__":

@@ -2,30 +2,22 @@
 
 Weights and their optimizer state are float32. Vectors count as divided, although they are replicated, and Adafactor's
 sums of rows and columns do not count.
-
-    python -m tpujob_trainer.train.arithmetic '{"trainer": {…}, "devices": 256, "slices": 1, "platform": "tpu"}'
-
-Writes one JSON object to stdout; `tpujob check` starts it and shows the result as text.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
-from tpujob_trainer.config.schema import OptimizerConfig, TrainerConfig, parse_config
-from tpujob_trainer.errors import NotFoundError
-from tpujob_trainer.errors.programs import answer
+from tpujob_trainer.config.schema import OptimizerConfig, TrainerConfig
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import CustomShape, ModelShape
-from tpujob_trainer.parsing.references import MissingModuleError
 
 
 def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
@@ -215,22 +207,3 @@ def _warnings(run: ResolvedConfig, devices: int, platform: str) -> list[str]:
             f"spec.trainer.checkpoint.everySteps: {run.checkpoint.every_steps}, and there are {run.steps} steps"
         )
     return found
-
-
-def main() -> int:
-    """Answers the request in the first argument; returns the exit code."""
-    return answer(lambda: _found(**json.loads(sys.argv[1])))
-
-
-def _found(trainer: dict[str, Any], **place: Any) -> dict[str, Any]:
-    """The figures, or what is missing on this machine and may exist in pods."""
-    try:
-        return arithmetic(parse_config(trainer), **place)
-    except NotFoundError as error:
-        return {"unknown": str(error)}  # of model.from, which nothing else here reads
-    except MissingModuleError as error:
-        return {"missing_module": str(error)}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob import trainer_program
-from tpujob.checking.extraction import BANDWIDTH, describe_bounds, on_tpu
-from tpujob.checking.forecast import GIB
-from tpujob.checking.pace import UTILISATION, hours
 from tpujob.errors import CommandError
 from tpujob.output.words import counted, digit_range, magnitude, time_range
-from tpujob.trainer_program import Program
+from tpujob.questions.extraction_estimate import BANDWIDTH, describe_bounds, on_tpu
+from tpujob.questions.forecast import GIB, UTILISATION, hours
+from tpujob.questions.prerequisites import Prerequisites, look
 from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.maxtext import run_of
@@ -22,8 +20,8 @@ from tpujob_resource.topology.tables import GENERATIONS
 
 def check_job(
     job: TpuTrainingJob, *, bandwidth: float = BANDWIDTH, environ: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """The facts about a job, as JSON values.
+) -> tuple[dict[str, Any], Prerequisites]:
+    """The facts about a job, as JSON values, and what the trainer says of it.
 
     Args:
         job: The job.
@@ -33,8 +31,11 @@ def check_job(
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    accelerator = job.accelerator
+    accelerator, block = job.accelerator, job.spec.trainer or {}
     chips = job.hosts * accelerator.chips_per_host
+    is_extraction, model = block.get("task") == "extract", block.get("model") or {}
+    with_figures = is_extraction or (bool(block) and job.spec.workers is None)
+    needed = look(job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ, with_figures=with_figures)
     facts: dict[str, Any] = {
         "accelerator": job.spec.accelerator,
         "topology": accelerator.topology,
@@ -46,57 +47,47 @@ def check_job(
         "libtpu_flags": [str(flag) for flag in compiler_flags(job)],
         "warnings": list(job_warnings(job)),
         "effective": job.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "problems": list(needed.problems),
     }
     if (maxtext := run_of(job)) is not None:
         facts["maxtext"] = {**dataclasses.asdict(maxtext), "tokens": maxtext.tokens}
-    model = (job.spec.trainer or {}).get("model") or {}
-    unknown = f"spec.trainer.model.from: what {model.get('from')} comes to is known when its config.json is read"
-    if (job.spec.trainer or {}).get("task") == "extract":
-        found = trainer_program.ask(Program.EXTRACTION_BOUNDS, {"trainer": job.spec.trainer}, environ=environ)
-        if "unknown" in found:
-            return facts | {"unknown": _unread(unknown, found)}
-        facts["extraction"] = found | on_tpu(job, found, bandwidth)
-    elif "from" in model and job.spec.workers is not None:
-        facts["unknown"] = unknown
-    elif job.spec.trainer is not None and job.spec.workers is None:
-        facts |= _trained(job, facts, unknown, environ)
-    return facts
-
-
-def _trained(
-    job: TpuTrainingJob, facts: dict[str, Any], unknown: str, environ: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """The figures of a training, or why there are none; adds warnings and effective values to `facts`."""
-    accelerator, block = job.accelerator, job.spec.trainer or {}
-    devices = job.hosts * accelerator.devices_per_host
-    request = {
-        "trainer": block,
-        "devices": devices,
-        "slices": job.slices,
-        "platform": "tpu" if accelerator.is_tpu else "cpu",
-        "generation": accelerator.generation if accelerator.is_tpu else None,
-    }
-    found = trainer_program.ask(Program.ARITHMETIC, request, environ=environ)
+    found, unknown = dict(needed.figures), f"spec.trainer.model.from: what {model.get('from')} comes to is known when"
     if "unknown" in found:
-        return {"unknown": _unread(unknown, found)}
-    if "missing_module" in found:
+        reason = found["unknown"].removeprefix("spec.trainer.model.from: ")
+        facts["unknown"] = f"{unknown} its config.json is read; it was not read here: {reason}"
+    elif "missing_module" in found:
         if job.spec.code is None and job.spec.image is None:
             raise CommandError(found["missing_module"])
         where = "spec.code" if job.spec.code is not None else "spec.image"
-        custom = f"spec.trainer.model.custom: what {block['model']['custom']} comes to is known where its module is"
-        return {"unknown": f"{custom}, in {where}; --code FOLDER checks it here"}
-    facts["warnings"] += found.pop("warnings")
-    facts["effective"]["trainer"] = found.pop("effective")
-    of_tpu = _on_tpu(accelerator.generation, facts["chips"], devices, found) if accelerator.is_tpu else {}
+        custom = f"spec.trainer.model.custom: what {model['custom']} comes to is known where its module is"
+        facts["unknown"] = f"{custom}, in {where}; --code FOLDER checks it here"
+    elif is_extraction:
+        facts["extraction"] = found | on_tpu(job, found, bandwidth)
+    elif with_figures:
+        facts["warnings"] += found.pop("warnings")
+        facts["effective"]["trainer"] = found.pop("effective")
+        facts["trainer"] = found | _of_devices(job, found)
+    elif "from" in model:
+        facts["unknown"] = f"{unknown} its config.json is read"
+    facts["warnings"] += needed.warnings
+    return facts, needed
+
+
+def _of_devices(job: TpuTrainingJob, run: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of each device, and on TPUs the hours and the memory of each chip."""
+    accelerator = job.accelerator
+    devices, chips = job.hosts * accelerator.devices_per_host, job.hosts * accelerator.chips_per_host
     rows = {
-        "rows_per_device": found["batch_size"] / devices,
-        "micro_batch_rows": found["batch_size"] // block.get("gradientAccumulation", 1),
+        "rows_per_device": run["batch_size"] / devices,
+        "micro_batch_rows": run["batch_size"] // (job.spec.trainer or {}).get("gradientAccumulation", 1),
     }
-    return {"trainer": {**found, **rows, **of_tpu}}
-
-
-def _unread(unknown: str, found: Mapping[str, Any]) -> str:
-    return f"{unknown}; it was not read here: {found['unknown'].removeprefix('spec.trainer.model.from: ')}"
+    if not accelerator.is_tpu:
+        return rows
+    return rows | {
+        "hours": hours(accelerator.generation, chips, run["flops"]),
+        "state_bytes_per_chip": run["state_bytes_per_device"] * devices / chips,
+        "hbm_gib": GENERATIONS[accelerator.generation].hbm_gib,
+    }
 
 
 def describe(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -165,12 +156,3 @@ def _batch(run: Mapping[str, Any]) -> str:
             f", in {parts} micro-batches of {run['micro_batch_rows']:,} rows, {magnitude(each / parts)} for each device"
         )
     return text
-
-
-def _on_tpu(generation: str, chips: int, devices: int, run: Mapping[str, Any]) -> dict[str, Any]:
-    state = run["state_bytes_per_device"] * devices / chips
-    return {
-        "hours": hours(generation, chips, run["flops"]),
-        "state_bytes_per_chip": state,
-        "hbm_gib": GENERATIONS[generation].hbm_gib,
-    }

@@ -12,7 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import read_document
+from tpujob.job.job_file import read_document
 
 ENDLESS_LINE = 2**16
 _FIELD_BELOW = re.compile(r"^spec:[^\n]*\n(?: *(?:#[^\n]*)?\n)*( +)\S", re.MULTILINE)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob.checking.forecast import GIB
-from tpujob.checking.pace import UTILISATION, hours
 from tpujob.output.words import counted, digit_range, magnitude, size, time_range
+from tpujob.questions.forecast import GIB, UTILISATION, hours
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.topology.tables import GENERATIONS
 

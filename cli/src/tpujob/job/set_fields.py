@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob.jobs.yaml_text import NotYaml, read_value
+from tpujob.job.yaml_text import NotYaml, read_value
 
 OPTION = "--set"
 ROOTS = ("spec", "metadata")

@@ -1,14 +1,19 @@
-"""A checkpoint directory as the trainer's code reads it, as data and as text."""
+"""A checkpoint directory as the trainer's code reads it, as data and as text: checkpoints, attempts, curves."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from tpujob import trainer_program
-from tpujob.trainer_program import Program
+from tpujob.output.sparkline import sparkline
+from tpujob.output.words import counted, magnitude
+from tpujob.questions import trainer_program
+from tpujob.questions.trainer_program import Program
+from tpujob_contract.exit_codes import describe as describe_code
+from tpujob_contract.reports.report import ATTEMPTS
 
 type Facts = Mapping[str, Any]
 
@@ -90,6 +95,65 @@ def sentences(found: Facts) -> Iterator[str]:
     yield f"  made with: {versions}"
     model = {key: value for key, value in found["configuration"].get("model", {}).items() if value is not None}
     yield f"  model: {json.dumps(model)}"
+
+
+def read_attempts(directory: str) -> dict[str, Any]:
+    """The attempts of a checkpoint directory.
+
+    Raises:
+        CommandError: the directory does not exist, or cannot be read from here.
+    """
+    return trainer_program.ask(Program.CHECKPOINTS, directory, ATTEMPTS)
+
+
+def attempt_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Two or more lines for each attempt, the last one at the end."""
+    if not found["attempts"]:
+        yield f"{found['directory']}: no attempt has left a file"
+    for each in found["attempts"]:
+        # A file is named by the time of its attempt: attempts/20260101T120000Z-NONCE.json.
+        started = each["file"].rpartition("/")[2].partition("-")[0]
+        yield f"attempt {each.get('attempt') or 'unknown'}, started {started}: {_end(each)}{_progress(each)}"
+        yield from (f"  {line}" for line in str(each.get("message") or "").splitlines())
+
+
+def write_report(directories: Sequence[str], out: Path) -> dict[str, Any]:
+    """Writes the file; returns the facts about each run.
+
+    Raises:
+        CommandError: a directory has no metrics or cannot be read from here, or the file cannot be written.
+    """
+    return trainer_program.ask(Program.RUN_REPORT, {"directories": list(directories), "out": str(out)})
+
+
+def report_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each run, and the file."""
+    for run in found["runs"]:
+        parts = [f"step {run['step']:,}"]
+        if run["loss"] is not None:
+            parts.append(f"loss {run['loss_first']:.3f} → {run['loss']:.3f} {sparkline(run['losses'])}".rstrip())
+        if run["evaluation_loss_best"] is not None:
+            parts.append(f"best evaluation {run['evaluation_loss_best']:.3f}")
+        if run["tokens"] is not None:
+            parts.append(f"{magnitude(run['tokens'])} tokens")
+        parts.append(counted(run["attempts"], "attempt"))
+        yield f"{run['name']}: {' · '.join(parts)}"
+    yield f"report       {found['file']}"
+
+
+def _end(attempt: Mapping[str, Any]) -> str:
+    code = attempt.get("exit_code")
+    return "runs, or was killed" if code is None else f"exit code {describe_code(code)}"
+
+
+def _progress(attempt: Mapping[str, Any]) -> str:
+    parts = []
+    if attempt.get("step") is not None:
+        steps = f" of {attempt['steps']}" if attempt.get("steps") else ""
+        parts.append(f"step {attempt['step']}{steps}")
+    if attempt.get("committed_step") is not None:
+        parts.append(f"last checkpoint {attempt['committed_step']}")
+    return "".join(f"; {part}" for part in parts)
 
 
 def _when(seconds: float) -> str:

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tpujob.extraction.progress import Facts, describe, last_heard
+from tpujob.questions.extraction import Facts, describe, last_heard
 
 WORKERS_SHOWN = 32
 

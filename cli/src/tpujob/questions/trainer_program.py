@@ -38,8 +38,6 @@ _START = (
 class Program(StrEnum):
     """The programs of the trainer that answer requests."""
 
-    ARITHMETIC = "tpujob_trainer.train.arithmetic"
-    EXTRACTION_BOUNDS = "tpujob_trainer.tasks.extraction_bounds"
     PREREQUISITES = "tpujob_trainer.tasks.prerequisites"
     FORECAST = "tpujob_trainer.tasks.forecast"
     COMPILE = "tpujob_trainer.train.compile"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 import typer
 
-from tpujob import trainer_program
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import read_job
+from tpujob.job.job_file import read_job
 from tpujob.output.words import counted, size
-from tpujob.trainer_program import Program
-from tpujob_contract import storage_address
-from tpujob_contract.values.file_endings import FILE_ENDINGS
+from tpujob.questions import trainer_program
+from tpujob.questions.trainer_program import Program
 
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8
@@ -26,23 +23,6 @@ SHOWN_SPANS = 4
 SHOWN_CHARACTERS = 60
 """The most of each span of a row."""
 OPENING, CLOSING = "⟦", "⟧"
-
-_ENDINGS = tuple(ending for endings in FILE_ENDINGS.values() for ending in endings)
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-def source_of(name: str) -> dict[str, str]:
-    """The field of a job's `data` for a path, a pattern, a URL, or a data set's name on the hub."""
-    # A mistyped path must not count as a name on the hub: its first folder exists, or it has a file's ending.
-    path = Path(name)
-    is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
-    is_path = (
-        not storage_address.is_path(name)
-        or any(character in name for character in "*?[")
-        or is_here
-        or name.lower().endswith(_ENDINGS)
-    )
-    return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 
 @dataclass(frozen=True)

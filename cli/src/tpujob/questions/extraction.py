@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob import trainer_program
 from tpujob.output.words import counted, digits, duration, of_not_finite, size
-from tpujob.trainer_program import Program
+from tpujob.questions import trainer_program
+from tpujob.questions.trainer_program import Program
 
 type Facts = Mapping[str, Any]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tpujob.data.inspection import source_of
+import re
+from pathlib import Path
+
+from tpujob_contract import storage_address
+from tpujob_contract.values.file_endings import FILE_ENDINGS
 from tpujob_resource.errors import InvalidField
 from tpujob_resource.topology.parse import parse_accelerator
 
@@ -10,6 +14,22 @@ VOCABULARY_OF_BYTES = ("tiny", "small")
 """Presets whose vocabulary follows from the tokenizer; the others need their own tokenizer."""
 SMALLEST = "tiny"
 """The preset whose default batch suits a laptop."""
+_ENDINGS = tuple(ending for endings in FILE_ENDINGS.values() for ending in endings)
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def source_of(name: str) -> dict[str, str]:
+    """The field of a job's `data` for a path, a pattern, a URL, or a data set's name on the hub."""
+    # A mistyped path must not count as a name on the hub: its first folder exists, or it has a file's ending.
+    path = Path(name)
+    is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
+    is_path = (
+        not storage_address.is_path(name)
+        or any(character in name for character in "*?[")
+        or is_here
+        or name.lower().endswith(_ENDINGS)
+    )
+    return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 
 def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:

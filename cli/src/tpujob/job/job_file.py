@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob.jobs.program import IMAGE
-from tpujob.jobs.set_fields import with_fields
-from tpujob.jobs.yaml_text import NotYaml, read_yaml
+from tpujob.job.program import IMAGE
+from tpujob.job.set_fields import with_fields
+from tpujob.job.yaml_text import NotYaml, read_yaml
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob import trainer_program
 from tpujob.errors import CommandError
-from tpujob.trainer_program import Program
+from tpujob.questions import trainer_program
+from tpujob.questions.trainer_program import Program
 from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings

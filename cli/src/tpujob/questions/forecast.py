@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpujob import trainer_program
 from tpujob.errors import CommandError
-from tpujob.jobs.yaml_text import read_value
+from tpujob.job.yaml_text import read_value
 from tpujob.output.words import counted, size
-from tpujob.trainer_program import Program
+from tpujob.questions import trainer_program
+from tpujob.questions.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.topology.tables import GENERATIONS
 
 PRICES = ("currency", "chipHour", "spotChipHour", "gibMonth")
 GIB = 2**30
+UTILISATION = (0.3, 0.5)
+"""The range of peak utilisation in which efficient training usually runs."""
 
 type Facts = dict[str, Any]
 
@@ -120,3 +123,8 @@ def _sampled(found: Mapping[str, Any]) -> str:
 
 def _passes(passes: float) -> str:
     return f"{passes:.2g} of a pass over it" if passes < 1 else f"{passes:,.2f} passes over it"
+
+
+def hours(generation: str, chips: int, flops: float) -> list[float]:
+    """The minimum and maximum hours for so many floating-point operations."""
+    return [flops / (GENERATIONS[generation].peak_flops * chips * part) / 3600 for part in reversed(UTILISATION)]

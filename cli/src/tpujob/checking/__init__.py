@@ -1,1 +1,0 @@
-"""Size, cost and warnings for a job before it runs: `tpujob check`."""

@@ -1,1 +1,0 @@
-"""Running and finished extractions: `tpujob extract`."""
