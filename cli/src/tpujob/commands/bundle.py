@@ -12,22 +12,36 @@ from tpujob.errors import CommandError
 
 
 def bundle(
-    out: Annotated[Path | None, typer.Option(help="Folder to make, or to go on with.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to create, or an unfinished bundle to complete.")] = None,
     verify: Annotated[Path | None, typer.Option(metavar="BUNDLE", help="Check a bundle instead of making one.")] = None,
-    source: Annotated[Path | None, typer.Option(help="Checkout of tpujob; else the one this runs from.")] = None,
-    python: Annotated[list[str] | None, typer.Option(help="Python for which there are wheels. [3.12]")] = None,
-    wheels: Annotated[list[Path] | None, typer.Option(help="Folder with wheels, e.g. of an older bundle.")] = None,
-    base_image: Annotated[str | None, typer.Option(help="Base to build on there; else the Dockerfile's.")] = None,
-    image: Annotated[list[str] | None, typer.Option(help="One more image of docker, podman or buildah here.")] = None,
-    images: Annotated[list[Path] | None, typer.Option(help="Image archive to take instead of those here.")] = None,
-    packages: Annotated[Path | None, typer.Option(help="Pins of packages for your jobs' spec.packages.")] = None,
-    no_images: Annotated[bool, typer.Option("--no-images", help="Leave images out.")] = False,
+    source: Annotated[
+        Path | None, typer.Option(help="Checkout of tpujob; by default the one that this runs from.")
+    ] = None,
+    python: Annotated[
+        list[str] | None, typer.Option(help="Python version to download wheels for; repeatable. [3.12]")
+    ] = None,
+    wheels: Annotated[
+        list[Path] | None, typer.Option(help="Folder of wheels to reuse, such as that of an older bundle.")
+    ] = None,
+    base_image: Annotated[
+        str | None, typer.Option(help="Base image for builds at the site; by default the Dockerfile's.")
+    ] = None,
+    image: Annotated[
+        list[str] | None, typer.Option(help="Another image to include, from docker, podman or buildah here.")
+    ] = None,
+    images: Annotated[
+        list[Path] | None, typer.Option(help="Image archive to include instead of this machine's images.")
+    ] = None,
+    packages: Annotated[
+        Path | None, typer.Option(help="Requirements file with hashes, for spec.packages of your jobs.")
+    ] = None,
+    no_images: Annotated[bool, typer.Option("--no-images", help="Include no images.")] = False,
 ) -> None:
-    """Collect all that a site without a network needs.
+    """Pack what a site without a network needs.
 
-    One folder of images, wheels, chart, Dockerfile and checksums.
-    Needs a checkout, and docker, podman or buildah with the images built. Interrupted, it goes on when run again. The
-    folder's README.md has the commands that load, install and build.
+    One folder of images, wheels, chart, Dockerfile and checksums. Needs a checkout, and docker, podman or buildah with
+    the images built. After an interruption, run it again to continue. The folder's README.md has the commands that
+    load, install and build.
     """
     from tpujob.bundle.checksums import verify as problems_of
     from tpujob.bundle.making import BundleRequest, make_bundle

@@ -19,51 +19,53 @@ CompileStep = Annotated[
     bool,
     typer.Option(
         "--compile",
-        help="Compile the step for the slices as well (Linux on x86-64, pip install tpujob-trainer[tpu], no TPU; "
-        "one to several minutes): memory, exchanges, the least time of a step, and if it does not fit, one change "
-        "with which it does. Exit code 1: it does not fit.",
+        help="Also compile the step for the slices: memory, collectives, minimum time of a step, and if it does not "
+        "fit, one change that makes it fit. Takes one to several minutes; needs Linux on x86-64 and `pip install "
+        "tpujob-trainer[tpu]`, but no TPU. Exit code 1 if it does not fit.",
     ),
 ]
 Data = Annotated[
     bool,
     typer.Option(
         "--data",
-        help="Read some rows of the data, and say what the job will read and write: rows, "
-        "tokens, passes, bytes of its files, scratch disk.",
+        help="Sample the data, and estimate what the job reads and writes: rows, tokens, passes over the data, "
+        "bytes, scratch disk.",
     ),
 ]
 Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="YAML with your prices, for the cost: `chipHour: {v5e: 1.2}`, and if you "
-        "like `spotChipHour`, `gibMonth` (of storage, with --data) and `currency`.",
+        help="YAML file with prices, to estimate the cost: `chipHour: {v5e: 1.2}`, optionally `spotChipHour`, "
+        "`gibMonth` (storage, with --data) and `currency`.",
         show_default=False,
     ),
 ]
 Bandwidth = Annotated[
     float,
     typer.Option(
-        metavar="MB/S", help="Between a host of an extraction and its storage, for the time it takes.", min=0.001
+        metavar="MB/S",
+        help="Bandwidth between a host of an extraction and its storage, to estimate the time.",
+        min=0.001,
     ),
 ]
 Code = Annotated[
     Path | None,
-    typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
+    typer.Option(help="Folder with the code of the job's own model, loss or optimizer; packed as by `submit`."),
 ]
 ShowAll = Annotated[
     bool,
-    typer.Option("--all", help="Print the value of every field, defaults and what is derived included."),
+    typer.Option("--all", help="Print the value of every field, with defaults and derived values."),
 ]
 Suggest = Annotated[
     bool,
     typer.Option(
         "--suggest",
-        help="Compare other meshes, recomputation and parts of a batch by arithmetic, compile the best (to "
-        "half an hour), and rank them.",
+        help="Compare other settings of mesh, model.remat and gradientAccumulation by arithmetic, compile the best "
+        "(up to half an hour), and rank them.",
     ),
 ]
-WriteBest = Annotated[bool, typer.Option("--write", help="With --suggest: put the fastest of them into JOB.YAML.")]
+WriteBest = Annotated[bool, typer.Option("--write", help="With --suggest: write the fastest layout into JOB.YAML.")]
 
 
 def check(
@@ -81,8 +83,8 @@ def check(
 ) -> None:
     """Summarize a job: hosts, memory, hours, cost, warnings.
 
-    By arithmetic, in a moment, without a device: parameters, steps, batches and chip-hours too. Hours are for 30 to 50
-    % of the chips' peak.
+    Also parameters, steps, batches and chip-hours. Everything is calculated, without a device. Hours assume 30 to 50 %
+    of the chips' peak.
     """
     from tpujob.errors import CommandError
     from tpujob.job.edit_file import write_trainer_fields

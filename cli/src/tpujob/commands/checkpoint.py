@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; else the newest.", min=0)]
+Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; by default the newest.", min=0)]
 
 
 class Dtype(StrEnum):
@@ -69,7 +69,7 @@ def show(
 @app.command("verify")
 def verify(
     directory: Directory,
-    step: Annotated[int | None, typer.Option(help="Only the checkpoint of this step; else all.", min=0)] = None,
+    step: Annotated[int | None, typer.Option(help="Only the checkpoint of this step; by default all.", min=0)] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Compare every array with its saved fingerprint.
@@ -122,19 +122,25 @@ def verify_export(
     ],
     python: Annotated[
         str | None,
-        typer.Option(metavar="PYTHON", help="Has transformers and torch; else this one.", show_default=False),
+        typer.Option(
+            metavar="PYTHON", help="Python with transformers and torch; by default this one.", show_default=False
+        ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="As in model.ignoreConfigKeys; several are possible.", show_default=False),
+        typer.Option(
+            metavar="KEY",
+            help="Key of config.json to ignore, as in model.ignoreConfigKeys; repeatable.",
+            show_default=False,
+        ),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Compare an export in transformers with the trainer.
 
-    Loads the exported model with both and compares logits, in float32 on this machine, for 32 token ids, and at the end
-    of a text that is longer than the model's window and unscaled context, where they are within 4096. Exit code 1 if
-    they differ by more than 0.001.
+    Runs the exported model with both, in float32 on this machine, and compares logits for 32 token IDs, and at the end
+    of a text longer than the model's sliding window and unscaled context if these are at most 4096. Exit code 1 if they
+    differ by more than 0.001.
     """
     from tpujob.questions.checkpoints import verified_export
 

@@ -16,11 +16,13 @@ app = typer.Typer(help="Make and inspect data sets.", no_args_is_help=True, rich
 
 @app.command("from-folder")
 def from_folder(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with text files, walked to the bottom.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to make, with parquet files in it.")],
-    include: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to take, e.g. '*.py'.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to leave out.")] = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if OUT is there already.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with text files, searched recursively.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to create, with parquet files in it.")],
+    include: Annotated[
+        list[str] | None, typer.Option(help="Pattern of names or paths to include, such as '*.py'.")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to exclude.")] = None,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if OUT exists.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Make a parquet data set of a folder's text files.
@@ -56,20 +58,22 @@ def inspect(
     batch_size: Annotated[int, typer.Option(help="Rows of a global batch.", min=1)] = 8,
     sequence_length: Annotated[int, typer.Option(help="Tokens of a row.", min=2)] = 2048,
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    seed: Annotated[int, typer.Option(help="Of the order, as in the job.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the shuffled order, as in the job.", min=0)] = 0,
     settings: Settings = None,
     processes: Annotated[
         int | None,
-        typer.Option(help="Show what each of so many reads first; a job has its own number.", min=1),
+        typer.Option(
+            help="Also show what each of this many processes reads first; by default the job's number.", min=1
+        ),
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show a data set, some rows and a run's first batch.
 
-    Also what would make it slow. The batch is the one that a job with these settings begins with, on any number of
-    hosts. Of a job the rows are shown as its template or its messages write them; batchSize, sequenceLength and seed
-    are the job's where it has them. JSON and YAML have all tokens of the batch.
+    Also warns of what would make reading slow. The batch is the first of a job with these settings, whatever its number
+    of hosts. For a job, rows are shown after its template or messages are applied, and its batchSize, sequenceLength
+    and seed replace the options. JSON and YAML have all tokens of the batch.
     """
     from tpujob.errors import CommandError
     from tpujob.job.template import source_of

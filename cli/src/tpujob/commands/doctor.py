@@ -25,7 +25,7 @@ def doctor(
         Path | None,
         typer.Option(
             metavar="JOB.YAML",
-            help="Try from a pod whether the image of this job starts, and whether its service account may use its "
+            help="Start a pod that checks whether this job's image starts and its service account may use its "
             "checkpointDir. The pod needs no TPU, and is deleted after at most five minutes.",
             show_default=False,
         ),
@@ -34,8 +34,8 @@ def doctor(
 ) -> None:
     """Check that a cluster has what jobs need.
 
-    Operator, JobSet, queues, TPU nodes, quota, rights, images and bucket. Ends with 1 when something that every job
-    needs is missing.
+    Operator, JobSet, queues, TPU nodes, quota, rights, images and bucket. Exit code 1 if something that every job needs
+    is missing.
     """
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.doctor import as_value, examine

@@ -22,8 +22,8 @@ def execute(
 ) -> None:
     """Run a command on all hosts of a job, or on some.
 
-    It runs beside the job's own program. Lines come as they are written, each with its host. The exit code is 0 when it
-    is 0 on every host, else that of the first host, by number, on which it is not.
+    Runs beside the job's own program. Prints each line with its host, as it arrives. Exit code: 0 if it is 0 on every
+    host, otherwise that of the lowest-numbered host where it is not.
     """
     from tpujob.cluster import executing, logs
     from tpujob.cluster.client import Cluster

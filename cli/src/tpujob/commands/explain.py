@@ -19,13 +19,16 @@ WIDTH = 100
 def explain(
     path: Annotated[
         str | None,
-        typer.Argument(metavar="[FIELD]", help="As in data.path or spec.trainer.data.path; the end of a path will do."),
+        typer.Argument(
+            metavar="[FIELD]",
+            help="Path of a field, such as spec.trainer.data.path, or the end of one, such as data.path.",
+        ),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Explain a field of a job: type, default, fields below.
 
-    Without a field, those of spec. Several that end alike are listed.
+    Without FIELD, lists the fields of spec. If several paths end in FIELD, lists them.
     """
     from tpujob.job import fields
 

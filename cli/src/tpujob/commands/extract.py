@@ -21,10 +21,10 @@ app = typer.Typer(
 def status(
     directory: Directory,
     output: Output = OutputFormat.TEXT,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it until all units are done.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks, with --watch.", min=0.5)] = 5.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all units are done.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes, with --watch.", min=0.5)] = 5.0,
     chip_hour_price: Annotated[
-        float | None, typer.Option(help="What a chip costs for an hour, for the price so far and of the rest.", min=0)
+        float | None, typer.Option(help="Price of a chip-hour, to show the cost so far and the remaining cost.", min=0)
     ] = None,
 ) -> None:
     """Show an extraction's progress and its workers.
@@ -55,13 +55,13 @@ def verify(
         bool, typer.Option("--read-all", help="Read every file, even where storage keeps checksums.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Give units with damaged files back: the next run makes them again.")
+        bool, typer.Option("--repair", help="Reset units with damaged files: the next run extracts them again.")
     ] = False,
 ) -> None:
     """Check units, file sizes and checksums.
 
-    Every unit must be done, and each file as its worker recorded it. Exit code 1 if anything is wrong; each problem is
-    a line.
+    Every unit must be done, and every file must match what its worker recorded. Prints a line for each problem; exit
+    code 1 if there is any.
     """
     from tpujob.questions.extraction import inspect, verified
 
@@ -84,16 +84,16 @@ def merge(
     directory: Directory,
     output: Output = OutputFormat.TEXT,
     remove_leftovers: Annotated[
-        bool, typer.Option("--remove-leftovers", help="Remove files of workers that were killed or too late.")
+        bool, typer.Option("--remove-leftovers", help="Delete files of workers that were killed or finished too late.")
     ] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Take the units that are done, while others go on.")
+        bool, typer.Option("--partial", help="Merge the units that are done, while others are still running.")
     ] = False,
 ) -> None:
-    """Make the files one data set.
+    """Merge the files into one data set.
 
-    Writes an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`. Nothing is copied. Refused until
-    every unit is done, unless --partial is given; do it again for the rest.
+    Writes an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`. Nothing is copied. Every unit must
+    be done, unless --partial is given; merge again for the rest.
     """
     from tpujob.questions.extraction import inspect, verified
 

@@ -21,7 +21,9 @@ from tpujob.output import OutputFormat, write
 
 
 def get(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One job; else all of the namespace.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A job; by default all of the namespace.")
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     output: Output = OutputFormat.TEXT,

@@ -25,11 +25,14 @@ def logs(
     context: Context = None,
     slice_index: Annotated[int | None, typer.Option("--slice", help="Only this slice.", min=0)] = None,
     host: Annotated[int | None, typer.Option("--host", help="Only this host of each slice.", min=0)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
-    merged: Annotated[bool, typer.Option("--merged", help="By time, instead of one host after the other.")] = False,
-    tail: Annotated[int | None, typer.Option(help="Last lines of each host; else all.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines as they arrive.")] = False,
+    merged: Annotated[
+        bool, typer.Option("--merged", help="Sort the lines of all hosts by time, instead of host by host.")
+    ] = False,
+    tail: Annotated[int | None, typer.Option(help="Number of last lines of each host; by default all.", min=1)] = None,
     attempts: Annotated[
-        bool, typer.Option("--attempts", help="How each attempt ended, from checkpointDir; also when pods are gone.")
+        bool,
+        typer.Option("--attempts", help="Print how each attempt ended, from spec.checkpointDir; works without pods."),
     ] = False,
     local: Local = False,
     directory: RunDirectory = DEFAULT_RUN_DIRECTORY,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="File with one TpuTrainingJob.")]
 Output = Annotated[
-    OutputFormat, typer.Option("--output", "-o", help="text for people, json or yaml for programs.", show_default=False)
+    OutputFormat, typer.Option("--output", "-o", help="Output format: text, json or yaml.", show_default=False)
 ]
 
 
@@ -33,23 +33,27 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Set a field of the job, as in spec.trainer.steps=100; null removes it. Several are allowed.",
+        help="Set a field of the job, such as spec.trainer.steps=100; null removes it. Repeatable.",
         show_default=False,
     ),
 ]
 Commit = Annotated[
     str | None,
     typer.Option(
-        help="Take the files of this commit, tag or branch, without your changes; the folder is . by default."
+        help="Pack the files of this commit, tag or branch, without uncommitted changes; --code is . by default."
     ),
 ]
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a TpuTrainingJob on the cluster.")]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; else that of the kubeconfig's context.")
+    str | None, typer.Option("--namespace", "-n", help="Namespace; by default that of the kubeconfig context.")
 ]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; else its current one.")]
+Context = Annotated[
+    str | None, typer.Option("--context", help="Context of the kubeconfig; by default the current one.")
+]
 
-Local = Annotated[bool, typer.Option("--local", help="A job that `tpujob run` runs on this machine.")]
+Local = Annotated[
+    bool, typer.Option("--local", help="Use a job that `tpujob run` runs on this machine, not one on a cluster.")
+]
 RunDirectory = Annotated[Path, typer.Option(help="With --local: the --directory of `tpujob run`.")]
 DEFAULT_RUN_DIRECTORY = Path(".tpujob")
 

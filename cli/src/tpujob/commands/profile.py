@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def profile(
     name: JobName,
     steps: Annotated[int, typer.Option(help="How many steps to trace.", min=1, max=100)] = 5,
-    every_process: Annotated[bool, typer.Option("--all", help="Every process, not process 0 alone.")] = False,
-    to: Annotated[Path | None, typer.Option("--to", help="Folder of this machine that gets the files, too.")] = None,
+    every_process: Annotated[bool, typer.Option("--all", help="Trace every process, not only process 0.")] = False,
+    to: Annotated[Path | None, typer.Option("--to", help="Local folder to copy the files into as well.")] = None,
     local: Local = False,
     directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
     namespace: Namespace = None,
@@ -36,9 +36,8 @@ def profile(
 ) -> None:
     """Trace the next steps of a training job for XProf.
 
-    Also records what fills the devices' memory after them. The files are saved in profiles/ in the checkpoint
-    directory. The job goes on; each process that is traced stands still while its trace is collected. Look at them with
-    `xprof --logdir FOLDER`.
+    Also records a device memory profile. Files are saved in profiles/ in the checkpoint directory; view them with
+    `xprof --logdir FOLDER`. The job continues, but each traced process pauses while its trace is collected.
     """
     from tpujob.cluster import profiling
     from tpujob.local import runs

@@ -24,15 +24,16 @@ def render(
     settings: Settings = None,
     output: Output = OutputFormat.YAML,
     node_pools: Annotated[
-        bool, typer.Option("--node-pools", help="Print the gcloud lines that create the node pools it asks for.")
+        bool,
+        typer.Option("--node-pools", help="Print the gcloud commands that create the node pools that the job needs."),
     ] = False,
     delete: Annotated[
-        bool, typer.Option("--delete", help="With --node-pools: print the lines that delete them.")
+        bool, typer.Option("--delete", help="With --node-pools: print the commands that delete them.")
     ] = False,
 ) -> None:
     """Print the JobSet of a job.
 
-    As the operator would make it, but without the queries of signed addresses.
+    The same JobSet that the operator creates, except that query strings of signed URLs are removed.
     """
     from tpujob.job.job_file import read_job
     from tpujob_contract.storage_address import redacted_values

@@ -21,13 +21,13 @@ def report(
             callback=lambda names: [absolute(name) for name in names],
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file to write; one that is there is replaced.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="File to write; an existing file is replaced.")] = Path("report.html"),
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Draw one or several runs into one HTML file.
+    """Plot one or more runs in an HTML file.
 
-    Loss by step, tokens and time, speed, restarts, checkpoints, samples. Several runs are laid over one another. The
-    file runs no script and loads nothing.
+    Loss by step, tokens and time, speed, restarts, checkpoints, samples. Several runs share each plot. The file has no
+    scripts and loads nothing.
     """
     from tpujob.questions.checkpoints import report_lines, write_report
 

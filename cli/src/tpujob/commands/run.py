@@ -27,13 +27,15 @@ AcceleratorName = Annotated[
     str | None,
     typer.Option(help="For a program: cpu:HOSTSxDEVICES, or a TPU type to rehearse. [cpu:1x1, or the TPU VM's own]"),
 ]
-Cpu = Annotated[bool, typer.Option("--cpu", help="CPU devices in the place of TPU chips, also where there are some.")]
+Cpu = Annotated[
+    bool, typer.Option("--cpu", help="Use CPU devices in place of TPU chips, even if this machine has TPU chips.")
+]
 Hosts = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,…|auto",
-        help="Addresses of all machines of the job, in order, the first with a port if you like; each runs one host. A "
-        "TPU VM knows them; `auto` asks its metadata in any case.",
+        help="Addresses of all machines of the job, in order, the first optionally with a port; each runs one "
+        "host. A TPU VM knows them; `auto` always reads its metadata.",
     ),
 ]
 Host = Annotated[
@@ -41,16 +43,19 @@ Host = Annotated[
 ]
 Restarts = Annotated[
     int,
-    typer.Option(help="Run again after a crash or a lost machine; so many times without a newer checkpoint.", min=0),
+    typer.Option(
+        help="How often to run again after a crash or a lost machine; the count starts anew with each new checkpoint.",
+        min=0,
+    ),
 ]
 Detach = Annotated[
-    bool, typer.Option("--detach", help="Run in the background, where a lost connection does not reach it.")
+    bool, typer.Option("--detach", help="Run in the background, so that the run survives a lost connection.")
 ]
-RunFolder = Annotated[Path, typer.Option(help="Where logs go, and checkpoints unless the job names a place.")]
+RunFolder = Annotated[Path, typer.Option(help="Folder for logs, and for checkpoints unless spec.checkpointDir is set.")]
 Code = Annotated[
     Path | None, typer.Option(help="Folder of your code: packed, unpacked and put on PYTHONPATH as in pods.")
 ]
-MaxProcesses = Annotated[int, typer.Option(help="Refuse jobs of more processes than this.", min=1)]
+MaxProcesses = Annotated[int, typer.Option(help="Refuse jobs with more processes than this.", min=1)]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also show what the launcher and JAX's network library print.")
 ]
@@ -76,13 +81,13 @@ def run(
 ) -> None:
     """Run a job or a program on this machine.
 
-    Runs its JobSet, with a process for every pod. A command needs no image here: this machine's Python runs it.
-    A machine with TPU chips uses them, and a TPU VM is one host of its slice: start the same line on all of them.
+    Runs its JobSet, with a process for every pod. A command needs no image here: this machine's Python runs it. A
+    machine with TPU chips uses them, and a TPU VM is one host of its slice: start the same line on all of them.
     Elsewhere TPU accelerators are rehearsed with as many hosts and as many CPU devices each.
 
-    Ctrl-C saves and stops; run it again and it goes on. Exit codes: 0 finished, 75 stopped, 76 diverged, 77 something
-    is not there, 78 a wrong field. With -o json, stdout ends with one object in every case: phase, exit_code, message
-    and the last report.
+    Ctrl-C saves and stops; run it again to continue. Exit codes: 0 finished, 75 stopped, 76 diverged, 77 something is
+    not there, 78 a wrong field. With -o json, stdout ends with one object in every case: phase, exit_code, message and
+    the last report.
     """
     from tpujob.local.placed_job import placed_file
     from tpujob.local.placement import HostOptions

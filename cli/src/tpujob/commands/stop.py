@@ -22,7 +22,7 @@ from tpujob.errors import CommandError
 if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster
 
-Wait = Annotated[bool, typer.Option(help="Wait until it is so; Ctrl-C ends the waiting only.")]
+Wait = Annotated[bool, typer.Option(help="Wait until the job has changed; Ctrl-C ends only the waiting.")]
 
 
 def stop(
@@ -33,9 +33,10 @@ def stop(
     local: Local = False,
     directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
 ) -> None:
-    """Save and stop a job, and give its machines back.
+    """Save and stop a job, and release its machines.
 
-    `resume` goes on from the last checkpoint. With --local as Ctrl-C in `tpujob run`, which goes on when run again.
+    `tpujob resume` continues from the last checkpoint. With --local, the same as Ctrl-C in `tpujob run`, which
+    continues when run again.
     """
     from tpujob.cluster import changing
     from tpujob.cluster.client import Cluster

@@ -25,6 +25,14 @@ from tpujob.output import OutputFormat, write
 if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster
 
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="If a job of this name exists, give it this spec; if necessary, it is saved and stopped first, "
+        "then resumed.",
+    ),
+]
 SEEN_SECONDS = 5.0
 """Time for the operator to write the first status of a job; it takes less than one second."""
 
@@ -37,21 +45,17 @@ def submit(
     follow: Annotated[bool, typer.Option(help="Follow the job to its end; Ctrl-C leaves it running.")] = True,
     code: Annotated[
         Path | None,
-        typer.Option(help="Folder of your code: what git tracks and what you changed goes into the job."),
+        typer.Option(help="Folder of your code: the files that git tracks, with your changes, go into the job."),
     ] = None,
     commit: Commit = None,
     code_to: Annotated[
         str | None,
-        typer.Option(help="Where archives of code go, gs://BUCKET/PATH or a path; else checkpointDir/code."),
+        typer.Option(help="Where to store code archives: gs://BUCKET/PATH or a path; by default checkpointDir/code."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Have the server check it, and create nothing.")] = False,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Give a job that is there this spec: save and stop it if it must be, change it, and let it go on.",
-        ),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Have the API server validate the job, and create nothing.")
     ] = False,
+    replace: Replace = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Create a job on the cluster, and follow it.
