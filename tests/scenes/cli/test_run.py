@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.cli.desk import data, desk, processes_below, summary, wait_for_a_commit
+from tests.cli.desk import Desk, data, desk, processes_below, summary, wait_for_a_commit
 from tests.harness.processes import COMPILED_ONCE
 
 __all__ = ["data", "desk"]
@@ -27,11 +28,28 @@ reports.INTERVAL_SECONDS = 3600
 """
 
 
-def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk, monkeypatch):
-    done = desk.run("--json")
+def tpujob(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command to its end."""
+    environment = {**os.environ, **COMPILED_ONCE}
+    command = [sys.executable, "-m", "tpujob", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, data):
+    """The desk of a job for one chip that was rehearsed to its end, and what that printed."""
+    desk = Desk(tmp_path_factory.mktemp("finished"), data)
+    (desk.folder / "a.txt").write_text("a line of text\n" * 200)
+    desk.spec["accelerator"] = "v5e-1"
+    desk.spec["trainer"]["data"] = {"path": "a.txt"}
+    return desk, desk.run("--json")
+
+
+def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(finished, monkeypatch):
+    desk, done = finished
     assert done.returncode == 0, done.stderr
     result = summary(done)
-    assert (result["phase"], result["step"], result["processes"]) == ("Succeeded", 6, 2)
+    assert (result["phase"], result["step"], result["processes"]) == ("Succeeded", 6, 1)
     assert result["restored_from"] is None
     assert result["loss_last"] < result["loss_first"]
     assert result["tokens_per_second"] > 0
@@ -51,13 +69,53 @@ def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk, monkeypatch)
     assert "resumed from step 6" in done.stderr
 
 
-def test_profile_of_a_run_that_goes_on(desk):
-    running = desk.start("--json", steps=ENDLESS)
-    wait_for_a_commit(desk)
-    command = [sys.executable, "-m", "tpujob", "profile", "desk", "--local", "--steps", "3"]
-    taken = subprocess.run(
-        [*command, "--all", "--to", "here"], cwd=desk.folder, capture_output=True, text=True, timeout=600
-    )
+def test_a_rehearsal_warns_of_what_pods_will_lack(finished):
+    _, done = finished
+    assert 'warning: spec.trainer.data.path: "a.txt" is relative' in done.stderr
+    assert [warning.partition(":")[0] for warning in summary(done)["warnings"]] == [
+        "spec.checkpointDir",
+        "spec.trainer.data.path",
+    ]
+
+
+def test_checkpoint_commands_take_the_path_that_run_prints(finished):
+    desk, done = finished
+    printed = re.search(r"^checkpoints  (\S+)$", done.stderr, re.MULTILINE)
+    assert printed, done.stderr
+    place = printed[1]
+    assert not place.startswith("/")
+    (desk.folder / "below").mkdir()
+    for here, verb in ((desk.folder, ["ls", place]), (desk.folder / "below", ["export", f"../{place}", "exported"])):
+        asked = tpujob(here, "checkpoint", *verb)
+        assert asked.returncode == 0, f"{verb}: {asked.stdout}{asked.stderr}"
+    assert (desk.folder / "below" / "exported" / "config.json").exists()
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory, data):
+    """What was seen of a job of two processes: profiled, joined by another run, interrupted, and resumed."""
+    seen = SimpleNamespace(desk=Desk(tmp_path_factory.mktemp("interrupted"), data))
+    desk = seen.desk
+    with desk.start("--json", steps=ENDLESS, under_nohup=True) as running:
+        wait_for_a_commit(desk)
+        seen.taken = tpujob(desk.folder, *PROFILE, "--all", "--to", "here")
+        seen.second = desk.run(steps=ENDLESS)
+        running.send_signal(signal.SIGHUP)
+        running.send_signal(signal.SIGINT)
+        out, seen.err = running.communicate(timeout=600)
+        seen.code = running.returncode
+    seen.left = processes_below(desk.folder)
+    seen.stopped = json.loads(out.splitlines()[-1])
+    seen.late = tpujob(desk.folder, *PROFILE)
+    seen.resumed = summary(desk.run("--json", steps=seen.stopped["committed_step"] + 2))
+    return seen
+
+
+PROFILE = ("profile", "desk", "--local", "--steps", "3")
+
+
+def test_profile_of_a_run_that_goes_on(interrupted):
+    taken, desk = interrupted.taken, interrupted.desk
     assert taken.returncode == 0, taken.stderr
     for process in (0, 1):
         assert f"process {process}: saved in {desk.checkpoints}/profiles" in taken.stdout
@@ -65,55 +123,36 @@ def test_profile_of_a_run_that_goes_on(desk):
         saved = desk.checkpoints / "profiles" / fetched.relative_to(desk.folder / "here")
         assert fetched.read_bytes() == saved.read_bytes()
     assert len(list((desk.folder / "here" / "memory").rglob("*.pb.gz"))) == 2
-
-    # It trained on, and leaves nothing behind.
-    assert running.poll() is None
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=600)
-    assert running.returncode == 75
-    late = subprocess.run(command, cwd=desk.folder, capture_output=True, text=True, timeout=600)
-    assert (late.returncode, late.stdout) == (1, "")
-    assert "process 0: no training process answers" in late.stderr
+    assert (interrupted.late.returncode, interrupted.late.stdout) == (1, "")
+    assert "process 0: no training process answers" in interrupted.late.stderr
 
 
-def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
-    running = desk.start("--json", steps=ENDLESS)
-    wait_for_a_commit(desk)
-
-    # A second run in the same directory is refused by name, and leaves the first one alone.
-    second = desk.run(steps=ENDLESS)
+def test_a_second_run_in_the_directory_is_refused_by_name(interrupted):
+    second = interrupted.second
     assert second.returncode == 78, second.stdout
     assert "spec.checkpointDir: another run is writing" in second.stderr
-    assert str(desk.checkpoints) in second.stderr
+    assert str(interrupted.desk.checkpoints) in second.stderr
     assert second.stdout == "", "refused before any process starts"
-    assert running.poll() is None
 
-    # Ctrl-C saves, says at which step, and leaves no process behind.
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=600)
-    assert running.returncode == 75, err
-    stopped = json.loads(out.splitlines()[-1])
+
+def test_an_interrupt_saves_and_a_hangup_is_ignored_under_nohup(interrupted):
+    stopped = interrupted.stopped
+    assert interrupted.code == 75, interrupted.err
     assert stopped["phase"] == "Suspended"
-    assert f"saved at step {stopped['committed_step']}" in err
-    assert processes_below(desk.folder) == []
+    assert f"saved at step {stopped['committed_step']}" in interrupted.err
+    assert interrupted.left == []
 
-    # The next run goes on from there.
-    resumed = summary(desk.run("--json", steps=stopped["committed_step"] + 2))
+
+def test_an_interrupted_run_goes_on_where_it_stopped(interrupted):
+    step, resumed = interrupted.stopped["committed_step"], interrupted.resumed
     assert (resumed["phase"], resumed["processes"]) == ("Succeeded", 2)
-    assert resumed["restored_from"] == stopped["committed_step"]
-    assert resumed["step"] == stopped["committed_step"] + 2
+    assert (resumed["restored_from"], resumed["step"]) == (step, step + 2)
 
 
 @pytest.mark.parametrize(
     ("changes", "code", "fragments"),
     [
         pytest.param({"acelerator": "v4-8"}, 78, ["spec.acelerator", "did you mean accelerator"], id="unknown field"),
-        pytest.param(
-            {"data": {"pth": "x", "path": "x"}},
-            78,
-            ["spec.trainer.data.pth", "did you mean path"],
-            id="unknown trainer field",
-        ),
         pytest.param({"accelerator": "v4-12"}, 78, ["spec.accelerator", "v4-12", "v4-16"], id="impossible topology"),
         pytest.param(
             {"accelerator": "v5e-256", "batchSize": 256},
@@ -137,12 +176,15 @@ def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
     ],
 )
 def test_bad_input_is_named_with_its_exit_code(desk, changes, code, fragments):
-    done = desk.run(**changes)
+    done = desk.run("-o", "json", **changes)
     output = done.stdout + done.stderr
     assert done.returncode == code, output
     for fragment in fragments:
         assert fragment in output
     assert "Traceback" not in output
+    result = json.loads(done.stdout)
+    assert (result["phase"], result["exit_code"]) == ("Invalid", code)
+    assert fragments[0] in result["cause"]
 
 
 def test_a_bucket_that_nobody_answers_for_is_on_the_screen_at_once(desk, monkeypatch):
@@ -165,31 +207,6 @@ def test_a_bucket_that_nobody_answers_for_is_on_the_screen_at_once(desk, monkeyp
     assert time.monotonic() - said < 120, "15 s of trying, and the end of two processes"
 
 
-@pytest.mark.parametrize(
-    ("changes", "phase", "code", "cause"),
-    [
-        pytest.param({"acelerator": "v4-8"}, "Invalid", 78, "spec.acelerator", id="refused before the start"),
-        pytest.param({"data": {"path": "nowhere/*.parquet"}}, "Invalid", 77, "nowhere/*.parquet", id="no such data"),
-    ],
-)
-def test_json_is_one_object_with_the_cause(desk, changes, phase, code, cause):
-    done = desk.run("-o", "json", **changes)
-    assert done.returncode == code
-    result = json.loads(done.stdout)
-    assert (result["phase"], result["exit_code"]) == (phase, code)
-    assert cause in result["cause"]
-
-
-def test_a_rehearsal_warns_of_what_pods_will_lack(desk):
-    (desk.folder / "a.txt").write_text("a line of text\n" * 200)
-    done = desk.run("--json", accelerator="v5e-1", data={"path": "a.txt"})
-    assert 'warning: spec.trainer.data.path: "a.txt" is relative' in done.stderr
-    assert [warning.partition(":")[0] for warning in summary(done)["warnings"]] == [
-        "spec.checkpointDir",
-        "spec.trainer.data.path",
-    ]
-
-
 def test_a_programs_own_output_is_shown(desk):
     program = ["python3", "-c", "print('loss 1.25')"]
     done = desk.run(trainer=None, command=program)
@@ -204,26 +221,22 @@ WHO = (
 )
 
 
-def run_program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tpujob", "run", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-
 def test_a_program_runs_without_a_job_file(tmp_path):
     (tmp_path / "My_train.py").write_text(WHO)
-    done = run_program(tmp_path, "My_train.py", "--accelerator", "cpu:2x2", "--", "--steps", "3")
+    done = tpujob(tmp_path, "run", "My_train.py", "--accelerator", "cpu:2x2", "--", "--steps", "3")
     assert done.returncode == 0, done.stderr
     assert "cpu:2x2: 2 processes on this machine" in done.stdout
     assert "process 0 of 2 ['--steps', '3']" in done.stdout
     assert "tpujob launch:" not in done.stdout, "the wiring is for --verbose"
     assert (tmp_path / ".tpujob" / "default" / "my-train" / "logs").is_dir()
-    assert "tpujob launch: process 0 of 2" in run_program(tmp_path, "My_train.py", "-v", "--accelerator=cpu:2x1").stdout
+    wired = tpujob(tmp_path, "run", "My_train.py", "-v", "--accelerator=cpu:2x1")
+    assert "tpujob launch: process 0 of 2" in wired.stdout
 
 
 def test_a_program_that_is_not_there_and_options_that_are_not_its_own_are_named(tmp_path):
-    assert "train.py: no such file" in run_program(tmp_path, "train.py").stderr
+    assert "train.py: no such file" in tpujob(tmp_path, "run", "train.py").stderr
     (tmp_path / "job.yaml").write_text("{}")
-    refused = run_program(tmp_path, "job.yaml", "--accelerator", "cpu:1x1")
+    refused = tpujob(tmp_path, "run", "job.yaml", "--accelerator", "cpu:1x1")
     assert (refused.returncode, "goes with a program" in refused.stderr) == (78, True)
 
 
@@ -231,7 +244,7 @@ def test_a_run_whose_folder_is_deleted_meanwhile_ends_without_a_traceback(tmp_pa
     here = tmp_path / "here"
     here.mkdir()
     (here / "train.py").write_text(f"import shutil; shutil.rmtree({str(here)!r})")
-    done = run_program(here, "train.py", "--directory", str(tmp_path / "runs"))
+    done = tpujob(here, "run", "train.py", "--directory", str(tmp_path / "runs"))
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
 
@@ -255,35 +268,3 @@ def test_a_directory_that_cannot_be_made_is_named(desk):
     assert done.returncode == 78
     assert "--directory" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_hangup_is_ignored_under_nohup(desk):
-    done = desk.start(steps=ENDLESS, under_nohup=True)
-    wait_for_a_commit(desk)
-    done.send_signal(signal.SIGHUP)
-    done.send_signal(signal.SIGTERM)
-    out, err = done.communicate(timeout=600)
-    assert done.returncode == 75, err
-    assert "saved at step" in out
-
-
-def test_checkpoint_commands_take_the_path_that_run_prints(desk):
-    done = desk.run()
-    assert done.returncode == 0, done.stderr
-    printed = re.search(r"^checkpoints  (\S+)$", done.stdout, re.MULTILINE)
-    assert printed
-    place = printed[1]
-    assert not place.startswith("/")
-    (desk.folder / "below").mkdir()
-    environment = {**os.environ, **COMPILED_ONCE}
-    for here, name in ((desk.folder, place), (desk.folder / "below", f"../{place}")):
-        for verb in (["ls", name], ["verify", name], ["export", name, "exported"]):
-            asked = subprocess.run(
-                [sys.executable, "-m", "tpujob", "checkpoint", *verb],
-                cwd=here,
-                env=environment,
-                capture_output=True,
-                text=True,
-            )
-            assert asked.returncode == 0, f"{verb}: {asked.stdout}{asked.stderr}"
-        assert (here / "exported" / "config.json").exists()
