@@ -1,6 +1,6 @@
-"""`tpujob run` on four hosts of a slice and on six independent machines, each in a network namespace of its own.
+"""`tpujob run` on two hosts of a slice and on four independent machines, each in a network namespace of its own.
 
-A host's trainer is killed, a whole machine goes and comes back, connections are lost, one person presses Ctrl-C; what
+A host's trainer is killed, a whole machine goes and comes back, connections are lost, one person stops the run; what
 runs on each machine is looked at in the end. The chips are CPU devices.
 """
 
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(not tpu_vms.can_be_made(), reason="network namespaces need root; test_hosts.py plays fewer"),
 ]
-HOSTS, WORKERS = 4, 6
+HOSTS, WORKERS = 2, 4
 ENVIRONMENT = {**os.environ, **COMPILED_ONCE, "TPUJOB_SECRET": "of all machines"}
 
 
@@ -73,7 +73,7 @@ class Slice:
 
 @pytest.fixture
 def hosts(tmp_path: Path, data: Path) -> Iterator[Slice]:
-    machines = TpuVms(HOSTS, "v4-32")
+    machines = TpuVms(HOSTS, "v4-16")
     trainer = {**TRAINER, "steps": 100_000, "checkpoint": {"everySteps": 5}, "data": {"path": str(data)}}
     del trainer["sample"]
     yield Slice(machines, tmp_path, HOSTS, {"accelerator": f"cpu:{HOSTS}x1", "trainer": trainer})
@@ -89,16 +89,16 @@ def test_slice_survives_a_kill_a_lost_machine_and_lost_connections(hosts: Slice)
         with pytest.raises(ProcessLookupError):
             os.killpg(line.pid, signal.SIGHUP)
     hosts.wait_for_log("checkpoint 5", 0)
-    assert f"process 3 of {HOSTS} on this machine; process 0 is at {hosts.machines.addresses[0]}:8476" in hosts.log(3)
+    assert f"process 1 of {HOSTS} on this machine; process 0 is at {hosts.machines.addresses[0]}:8476" in hosts.log(1)
 
-    os.kill(hosts.machines.trainer(2), signal.SIGKILL)
+    os.kill(hosts.machines.trainer(1), signal.SIGKILL)
     hosts.wait_for_log("resumed from step", *everywhere)
 
-    hosts.machines.pull_the_plug(3)
-    hosts.wait_for_log(" of 5 in ", 0, 1, 2, times=2)
-    assert hosts.start(3, "--hosts", "auto", "--restarts", "5", "--detach").wait(timeout=LIMIT_SECONDS) == 0
-    hosts.wait_for_log("resumed from step", 0, 1, 2, times=2)
-    hosts.wait_for_log("resumed from step", 3)
+    hosts.machines.pull_the_plug(1)
+    hosts.wait_for_log(" of 5 in ", 0, times=2)
+    assert hosts.start(1, "--hosts", "auto", "--restarts", "5", "--detach").wait(timeout=LIMIT_SECONDS) == 0
+    hosts.wait_for_log("resumed from step", 0, times=2)
+    hosts.wait_for_log("resumed from step", 1)
 
     (found,) = json.loads(hosts.ask(1, "get", "--local", "-o", "json"))
     assert found["name"] == "default/slice"
@@ -107,19 +107,6 @@ def test_slice_survives_a_kill_a_lost_machine_and_lost_connections(hosts: Slice)
     (saved,) = {
         line.split(";")[0] for number in everywhere for line in hosts.log(number).splitlines() if "saved" in line
     }
-    step = int(saved.removeprefix("stopped: saved at step "))
-
-    lines = [hosts.start(number, "--hosts", "auto") for number in everywhere]
-    wait_for(
-        "resumed on all",
-        lambda: all(f"resumed from step {step}" in hosts.output(number) for number in everywhere),
-        timeout_seconds=LIMIT_SECONDS,
-    )
-    # One person's Ctrl-C on one machine, as a terminal sends it.
-    os.killpg(lines[2].pid, signal.SIGINT)
-    assert [line.wait(timeout=LIMIT_SECONDS) for line in lines] == [75] * HOSTS
-    hosts.machines.wait_until_idle(*everywhere)
-    (saved,) = {line.split(";")[0] for n in everywhere for line in hosts.output(n).splitlines() if "saved at" in line}
     step = int(saved.removeprefix("stopped: saved at step "))
 
     options = ("--hosts", "auto", "--set", f"spec.trainer.steps={step + 3}")
@@ -147,22 +134,22 @@ def workers(tmp_path: Path, many_rows: Path) -> Iterator[Slice]:
 
 
 def test_independent_machines_finish_without_those_that_are_gone(workers: Slice) -> None:
-    """Two in the background without their connections; one machine is gone, and one person presses Ctrl-C."""
+    """One in the background without its connection; one machine is gone, and one person presses Ctrl-C."""
     everywhere = range(WORKERS)
     lines = [
-        workers.start(number, "--host", str(number), *(("--detach",) if number < 2 else ())) for number in everywhere
+        workers.start(number, "--host", str(number), *(("--detach",) if number < 1 else ())) for number in everywhere
     ]
-    assert [line.wait(timeout=LIMIT_SECONDS) for line in lines[:2]] == [0, 0]
+    assert lines[0].wait(timeout=LIMIT_SECONDS) == 0
     wait_for("compiling on 3", lambda: "compiling" in workers.output(3), timeout_seconds=LIMIT_SECONDS)
     os.killpg(lines[3].pid, signal.SIGINT)
     workers.machines.pull_the_plug(2)
     assert lines[3].wait(timeout=LIMIT_SECONDS) == 75, workers.output(3)
     workers.machines.wait_until_idle(2, 3)
-    assert [line.wait(timeout=LIMIT_SECONDS) for line in lines[4:]] == [0, 0], workers.output(4)
+    assert lines[1].wait(timeout=LIMIT_SECONDS) == 0, workers.output(1)
     workers.machines.wait_until_idle(*everywhere)
     found = json.loads(workers.ask(0, "extract", "status", str(workers.checkpoints), "-o", "json"))
     assert found["units"] == found["done"] > WORKERS
-    assert all("finished" in workers.log(number) for number in (0, 1))
+    assert "finished" in workers.log(0)
     # One that comes back finds nothing left to do.
     assert workers.start(2, "--host", "2").wait(timeout=LIMIT_SECONDS) == 0, workers.output(2)
     workers.machines.wait_until_idle(2)
