@@ -29,8 +29,10 @@ def test_directory_that_is_moved_away_is_made_again_and_stays_the_runs_own(tmp_p
     directory = tmp_path / "checkpoints"
     block = trainer_block(steps=100_000, every_steps=EVERY)
 
-    def start(name, **more):
-        return processes.start(tmp_path / name, processes=2, devices=1, config=block, checkpoint_dir=directory, **more)
+    def start(name, count=2, attempt=0):
+        return processes.start(
+            tmp_path / name, processes=count, devices=1, config=block, checkpoint_dir=directory, attempt=attempt
+        )
 
     with start("first") as run:
         step = wait_for_commit(run, after=0)
@@ -41,21 +43,21 @@ def test_directory_that_is_moved_away_is_made_again_and_stays_the_runs_own(tmp_p
         assert (directory / "_data.parquet").read_bytes() == (tmp_path / "elsewhere" / "_data.parquet").read_bytes()
         assert f"Files of this run are gone from {directory}: they are written again" in run[0].log
 
-        second = start("second")
-        assert second.wait() == [ExitCode.CONFIGURATION] * 2, second.explain()
+        second = start("second", count=1)
+        assert second.wait() == [ExitCode.CONFIGURATION], second.explain()
         assert f"another run is writing to {directory}" in second[0].termination_message
 
         processes.kill(run[0], signal.SIGTERM)
         assert run.wait() == [ExitCode.STOPPED] * 2, run.explain()
     newest = layout.committed(directory)[0]
-    with start("third", attempt=1) as run:
+    with start("third", count=1, attempt=1) as run:
         run.wait_for_report("steps", lambda report: report["restored_from"] == newest)
 
 
 def test_objects_of_a_bucket_that_are_deleted_are_written_again(bucket: Bucket, tmp_path, trainer_block):
     with processes.start(
         tmp_path / "run",
-        processes=2,
+        processes=1,
         devices=1,
         config=trainer_block(steps=100_000, every_steps=EVERY),
         checkpoint_dir=f"gs://{bucket.name}/lost",
@@ -69,7 +71,7 @@ def test_objects_of_a_bucket_that_are_deleted_are_written_again(bucket: Bucket, 
         for name in ("owner.json", "lease.json", "_data.parquet"):
             wait_for(name, functools.partial(bucket.objects, f"lost/{name}"), explain=run.explain)
         processes.kill(run[0], signal.SIGTERM)
-        assert run.wait() == [ExitCode.STOPPED] * 2, run.explain()
+        assert run.wait() == [ExitCode.STOPPED], run.explain()
 
 
 def test_last_save_that_fails_is_tried_again(bucket: Bucket, tmp_path: Path, trainer_block):
