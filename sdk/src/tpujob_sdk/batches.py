@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpujob_trainer import data
 from tpujob_trainer.session.dataset import Dataset, training_data
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.storage.versions import named
 from tpujob_trainer.train.batches import Assembler, Position
 
 
@@ -41,6 +42,9 @@ class Loader(Protocol):
 class Batches[B, L: Loader](Iterator[B], ABC):
     """An endless iterator of batches B; a loader L reads the rows that this process's devices hold."""
 
+    given_as = "job.lanes: data."
+    """Where the fields of the data are in the call, for messages."""
+
     def __init__(self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, session: Session) -> None:
         """Makes the list of the data, or reads the stored one; reads no data yet.
 
@@ -48,8 +52,9 @@ class Batches[B, L: Loader](Iterator[B], ABC):
             ConfigurationError: there is no such data, or it differs from that of the checkpoints.
         """
         self.mesh = mesh
-        self.tokenizer = data.load_tokenizer(config.data)
-        self._dataset: Dataset = training_data(config, self.tokenizer, session)
+        with named(self.given_as):
+            self.tokenizer = data.load_tokenizer(config.data)
+            self._dataset: Dataset = training_data(config, self.tokenizer, session)
         self._assembler = Assembler(mesh, config.batch_size, self._dataset.plan.lanes, rows=rows)
         self._loader: L | None = None
         self.on_batch: Callable[[], None] = lambda: None

@@ -13,6 +13,7 @@ from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_trainer import data
 from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.storage.versions import named
 
 
 class Batch(NamedTuple):
@@ -63,7 +64,8 @@ class Lanes(Batches[Batch, data.BatchLoader]):
     def __next__(self) -> Batch:
         """The next batch; waits for storage if it is not read yet."""
         self.on_batch()
-        local = next(self._reading())
+        with named(self.given_as):
+            local = next(self._reading())
         return Batch(*(self._assembler.array(getattr(local, name)) for name in Batch._fields))
 
     def _load(self, state: np.ndarray | None) -> data.BatchLoader:

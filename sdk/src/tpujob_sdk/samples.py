@@ -19,6 +19,7 @@ from tpujob_trainer.data.stream.samples import SampleLoader
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.storage.versions import named
 
 _FORMAT = "webdataset"
 
@@ -29,6 +30,8 @@ class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
     Samples are not decoded: their fields are raw bytes. `map` decodes them with your function in worker processes;
     `array` makes a global array of the decoded values.
     """
+
+    given_as = "job.samples: "
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
         (found,) = {source.format for source in self._dataset.manifest.sources}
         if found != _FORMAT:
             raise ConfigurationError(
-                f"data.path: {path} holds files of format {found}; samples are read from webdataset tars "
+                f"job.samples: path: {path} holds files of format {found}; samples are read from webdataset tars "
                 f"({', '.join(FILE_ENDINGS[_FORMAT])}), text by job.lanes"
             )
 
@@ -88,7 +91,8 @@ class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
     def __next__(self) -> list[T]:
         """The samples of the next batch, one for each of `rows`; waits for storage if they are not read yet."""
         self.on_batch()
-        return cast("list[T]", next(self._reading()))
+        with named(self.given_as):
+            return cast("list[T]", next(self._reading()))
 
     def array(self, local: np.ndarray) -> jax.Array:
         """The global array [batch, ...] of which `local` [rows, ...] is this process's part, in the order of `rows`."""

@@ -131,6 +131,21 @@ def test_evaluation_is_the_same_each_time_and_apart_from_training(
     assert (tmp_path / "with" / "evaluation").exists()
 
 
+def test_evaluation_data_that_cannot_be_read_ends_it_before_the_first_step(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.jsonl").write_text('{"content": "a text"}\n' * 99)
+    (tmp_path / "empty.txt").write_text(" \n" * 99)
+    for name, problem in (
+        ("nothere", "matches no file"),
+        ("other.jsonl", "its first batches have no token .* textColumn"),
+        ("empty.txt", "no rows in 1 units of data"),
+    ):
+        with pytest.raises(TrainerError, match=rf"^spec\.trainer\.evaluation\.data\.path: .*{problem}"):
+            run(
+                text, tmp_path / name[:3], evaluation={"everySteps": 1, "data": {"path": str(tmp_path / name)}}, steps=1
+            )
+        assert not list((tmp_path / name[:3]).glob("steps/*"))
+
+
 def test_without_a_directory_it_trains_all_the_same(text: Path, caplog: pytest.LogCaptureFixture) -> None:
     code, left = run(text, None, steps=2)
     assert (code, left) == (0, None)

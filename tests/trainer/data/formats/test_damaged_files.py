@@ -6,7 +6,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
+from tests.trainer.data.data_files import write_arrow
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
@@ -35,19 +37,15 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         make_manifest(DataConfig(path=str(tmp_path)))
 
 
-@pytest.mark.parametrize("compression", [None, "zstd"])
-def test_damaged_arrow_file_is_named_whatever_byte_is_another(tmp_path, compression):
-    rows = pa.table({"text": [f"row {number}" for number in range(40)]})
-    with pa.ipc.new_stream(
-        tmp_path / "a.arrow", rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
-    ) as stream:
-        stream.write_table(rows, max_chunksize=20)
-    content = (tmp_path / "a.arrow").read_bytes()
-    if compression:
-        with pytest.raises(ConfigurationError, match=r"a\.arrow' has compressed batches"):
-            make_manifest(DataConfig(path=str(tmp_path)))
-        return
-    refused = []
+def test_compressed_arrow_file_is_refused(tmp_path):
+    feather.write_feather(pa.table({"text": ["a"]}), tmp_path / "a.arrow", compression="zstd")
+    with pytest.raises(ConfigurationError, match=r"a\.arrow' has compressed batches"):
+        make_manifest(DataConfig(path=str(tmp_path)))
+
+
+def test_damaged_arrow_file_is_named_whatever_byte_is_another(tmp_path):
+    write_arrow(tmp_path / "a.arrow", [f"row {number}" for number in range(20)])
+    content, refused = (tmp_path / "a.arrow").read_bytes(), []
     for at in range(0, len(content), 5):
         for harmed in (content[:at] + b"\xff" + content[at + 1 :], content[:at]):
             (tmp_path / "a.arrow").write_bytes(harmed)

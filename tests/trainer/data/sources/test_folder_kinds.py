@@ -52,11 +52,11 @@ def test_names_that_are_like_those_of_tables_are_rows(tmp_path):
 
 
 def test_rows_of_save_to_disk_are_those_that_its_list_names(tmp_path):
-    rows = [f"row {number}" for number in range(2500)]
-    Dataset.from_dict({"id": range(2500), "text": rows}).save_to_disk(tmp_path / "a", num_shards=2)
+    rows = [[{"role": "user", "content": f"row {number}"}] for number in range(2500)]
+    Dataset.from_dict({"id": range(2500), "messages": rows}).save_to_disk(tmp_path / "a", num_shards=2)
     write_arrow(tmp_path / "a/cache-of-map.arrow", ["not a row"])
-    assert read(tmp_path / "a") == rows
-    assert read(tmp_path / "a", max_rows=1100) == rows[:1100]
+    assert read(tmp_path / "a", messages_column="messages") == rows
+    assert read(tmp_path / "a", messages_column="messages", max_rows=1100) == rows[:1100]
 
     (tmp_path / "a/data-00001-of-00002.arrow").unlink()
     with pytest.raises(
@@ -78,12 +78,6 @@ def test_rows_of_a_dataset_dict_are_those_of_a_split(tmp_path, caplog):
         paths(tmp_path / "both", split="test")
     DatasetDict({"all": one("all")}).save_to_disk(tmp_path / "one")
     assert read(tmp_path / "one") == ["all"]
-
-
-def test_conversations_of_save_to_disk_are_read(tmp_path):
-    said = [[{"role": "user", "content": "hello"}], [{"role": "assistant", "content": "yes"}]]
-    Dataset.from_dict({"messages": said}).save_to_disk(tmp_path)
-    assert read(tmp_path, messages_column="messages", loss_on="all") == said
 
 
 @pytest.mark.parametrize("name", ["{}/0.parquet", "data/{}-00000-of-00001.parquet", "{}.parquet"])

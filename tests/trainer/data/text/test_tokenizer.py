@@ -127,21 +127,15 @@ def test_tokenizer_without_an_end_is_refused(tmp_path, definition):
 
 @pytest.mark.parametrize("is_beside", [True, False], ids=["additional_chat_templates", "a list of chat_template"])
 def test_tool_use_is_the_template_where_there_are_tools(tmp_path, definition, is_beside):
-    texts = {"default": "DEFAULT", "tool_use": "TOOLS {{ tools }}", "rag": "RAG"}
-    settings = {"eos_token": "</s>", "chat_template": [{"name": key, "template": text} for key, text in texts.items()]}
+    named = [{"name": "default", "template": "DEFAULT"}, {"name": "tool_use", "template": "TOOLS {{ tools }}"}]
     if is_beside:
-        settings["chat_template"] = "not this"
-        (tmp_path / "chat_template.jinja").write_text(texts["default"])
+        (tmp_path / "chat_template.jinja").write_text("DEFAULT")
         (tmp_path / "additional_chat_templates").mkdir()
-        (tmp_path / "additional_chat_templates/tool_use.jinja").write_text(texts["tool_use"])
-    tokenizer = load(tmp_path, definition, settings)
-    said = [{"role": "user", "content": "hello"}]
+        (tmp_path / "additional_chat_templates/tool_use.jinja").write_text("TOOLS {{ tools }}")
+    tokenizer = load(tmp_path, definition, {"eos_token": "</s>", "chat_template": "not this" if is_beside else named})
 
     def written(tools):
+        said = [{"role": "user", "content": "hello"}]
         return tokenizer.chat_template.written(said, loss_on="all", is_prompt=False, tools=tools).text
 
-    assert written(None) == "DEFAULT"
-    assert written([{"name": "weather"}]) == "TOOLS [{'name': 'weather'}]"
-    del settings["chat_template"]
-    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
-    assert load(tmp_path, definition, settings).fingerprint != tokenizer.fingerprint
+    assert (written(None), written(["weather"])) == ("DEFAULT", "TOOLS ['weather']")

@@ -10,21 +10,32 @@ has another version. A data set of the Hugging Face hub is read at a commit.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import fsspec.asyn
 import xxhash
 
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
 from tpujob_trainer.storage.filesystems import has_protocol, is_hub, url_of
 
 PATH = "spec.trainer.data.path"
+
+
+@contextlib.contextmanager
+def named(block: str) -> Iterator[None]:
+    """Lets errors about data name the fields of a block, as of `spec.trainer.evaluation.data.`, that they come from."""
+    try:
+        yield
+    except TrainerError as error:
+        error.args = (str(error).replace(PATH.removesuffix("path"), block),)
+        raise
 
 
 class DataChangedError(ConfigurationError):

@@ -13,13 +13,14 @@ from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig,
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.model.weights.companions import text_ends
-from tpujob_trainer.session.dataset import EVALUATION, Dataset, shared_manifest
+from tpujob_trainer.session.dataset import EVALUATION, shared_manifest
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.storage.versions import named
 from tpujob_trainer.tasks.exporting import Exporter, ExportHook, averaged, current
 from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.telemetry.profiler import MemoryProfiles
 from tpujob_trainer.train.batches import Assembler
-from tpujob_trainer.train.evaluation import Evaluation, make_evaluation_step
+from tpujob_trainer.train.evaluation import Evaluation, make_evaluation_step, no_tokens
 from tpujob_trainer.train.generate import Sampler, make_sampler, padded
 from tpujob_trainer.train.hooks import Callback, Samples
 from tpujob_trainer.train.loop import Hook
@@ -54,6 +55,8 @@ def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[H
 
 def _evaluation(config: EvaluationConfig, parts: Parts, assembler: Assembler, progress: Progress) -> Evaluation:
     run, model = parts.run, parts.model
+    batches = _Batches(run, config, parts, assembler)
+    batches.require_tokens()
     compiled = parts.compiler.compile(
         "evaluation",
         make_evaluation_step(
@@ -65,7 +68,6 @@ def _evaluation(config: EvaluationConfig, parts: Parts, assembler: Assembler, pr
         _abstract_weights(parts),
         abstract_batch(model, run.batch_size, run.sequence_length),
     )
-    batches = _Batches(run, config, parts.dataset, assembler, _manifest(config, parts))
     return Evaluation(
         compiled,
         batches.open,
@@ -116,31 +118,41 @@ def _memory_profiles(config: ProfileConfig, session: Session) -> MemoryProfiles:
     return profiles
 
 
-def _manifest(config: EvaluationConfig, parts: Parts) -> data.Manifest:
-    if config.data is None:
-        return parts.dataset.manifest
-    return shared_manifest(config.data, parts.session, batch_size=parts.run.batch_size, folder=EVALUATION)
-
-
 class _Batches:
     """The batches of the evaluation, the same each time."""
 
-    def __init__(
-        self,
-        run: ResolvedConfig,
-        config: EvaluationConfig,
-        dataset: Dataset,
-        assembler: Assembler,
-        manifest: data.Manifest,
-    ) -> None:
+    def __init__(self, run: ResolvedConfig, config: EvaluationConfig, parts: Parts, assembler: Assembler) -> None:
+        """Makes the list of the data, or reads the stored one."""
         self._run = run
         self._count = config.batches
-        self._tokenizer = dataset.tokenizer
+        self._tokenizer = parts.dataset.tokenizer
         self._rows = assembler.rows
-        self._source, self._manifest = config.data or run.data, manifest
+        self._source, self._manifest = run.data, parts.dataset.manifest
+        self._block = f"{BLOCK}.data."
+        if config.data is not None:
+            self._source, self._block = config.data, f"{BLOCK}.evaluation.data."
+            with named(self._block):
+                self._manifest = shared_manifest(
+                    config.data, parts.session, batch_size=run.batch_size, folder=EVALUATION
+                )
 
-    def open(self) -> contextlib.AbstractContextManager[Iterator[data.LocalBatch]]:
-        return data.evaluation_batches(
+    def require_tokens(self) -> None:
+        """Reads the first batch of data of its own, so that the run does not end at its first evaluation.
+
+        Raises:
+            ConfigurationError: none of its rows can be used, or none of its batches has a token to predict.
+        """
+        if self._source is self._run.data:
+            return
+        with self.open() as batches:
+            # Another process may have rows with tokens where this one has none.
+            has_tokens = any(batch.loss_mask.any() or len(self._rows) < self._run.batch_size for batch in batches)
+        if not has_tokens:
+            raise no_tokens()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Iterator[data.LocalBatch]]:
+        opened = data.evaluation_batches(
             self._manifest,
             self._tokenizer,
             self._source,
@@ -149,3 +161,5 @@ class _Batches:
             rows=self._rows,
             batches=self._count,
         )
+        with named(self._block), opened as batches:
+            yield batches

@@ -202,12 +202,18 @@ def evaluate(
     if pending is not None and read(pending).stop:
         return None
     if not tokens:
-        raise ConfigurationError(
-            "spec.trainer.evaluation.data.path: its first batches have no token to predict; give text, or leave it out"
-        )
+        raise no_tokens()
     # Rows are added exactly: their order, and so the division over processes, does not change the result.
     loss, *metrics = (_exact_sum(rows) / tokens for rows in values)
     return Evaluated(loss, tuple(metrics), tokens, time.monotonic() - began)
+
+
+def no_tokens() -> ConfigurationError:
+    """The error about batches in which no position counts."""
+    return ConfigurationError(
+        "spec.trainer.evaluation.data.path: its first batches have no token to predict; give text, in the column that "
+        "textColumn or a field instead of it names, or leave it out"
+    )
 
 
 def _exact_sum(values: list[float]) -> float:
