@@ -73,14 +73,14 @@ MISTAKES: tuple[Mistake, ...] = (
         "tpujob_trainer.train.step",
         "jnp.max(batch.signals, axis=0)",
         "jnp.max(batch.signals[: batch.signals.shape[0] // 2], axis=0)",
-        (f"{_STEP}::test_flags_of_any_row_reach_everybody",),
+        (f"{_STEP}::test_flags_of_any_row_reach_everybody_and_the_rate_is_that_of_the_step",),
     ),
     Mistake(
         "the learning rate of the next step in the metrics",
         "tpujob_trainer.train.step",
         "schedule(state.step)",
         "schedule(state.step + 1)",
-        (f"{_STEP}::test_learning_rate_is_that_of_the_step_itself",),
+        (f"{_STEP}::test_flags_of_any_row_reach_everybody_and_the_rate_is_that_of_the_step",),
     ),
     Mistake(
         "Adam's betas exchanged",

@@ -38,7 +38,6 @@ WIDTH = 144 * 2
 SHAPE = ModelShape(layers=2, embed_dim=WIDTH, heads=4, kv_heads=2, head_dim=8, mlp_dim=WIDTH, vocab_size=64)
 RING = MeshShape(fsdp=2)
 OTHERS = {
-    "one device": MeshShape(),
     "more devices": MeshShape(fsdp=4),
     "another axis": MeshShape(fsdp=2, tensor=2),
     "two slices": MeshShape(slice=2, fsdp=2),

@@ -42,7 +42,7 @@ def attention(w: Any, x: Any, positions: Any, segments: Any, shape: ModelShape) 
 
 def logits(weights: Any, tokens: Any, positions: Any, segments: Any, shape: ModelShape) -> Any:
     """[S, V] of one row."""
-    x = weights["embedding"][tokens]
+    x = jnp.asarray(weights["embedding"])[tokens]
     for i in range(shape.layers):
         w = jax.tree.map(lambda stacked, i=i: stacked[i], weights["layers"])
         normed = rms_norm(x, w["attention_norm"]["scale"], shape.norm_eps)

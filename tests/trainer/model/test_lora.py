@@ -50,7 +50,8 @@ WIDE: dict[str, Any] = {
 }
 
 
-def loss(model: Model, weights: Any, ids: jax.Array) -> jax.Array:
+def loss(model: Model, weights: Any, ids: jax.typing.ArrayLike) -> jax.Array:
+    ids = jnp.asarray(ids)
     positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
     hidden, output = model.hidden(weights, ids, positions, jnp.ones_like(ids))
     return jnp.mean(jax.nn.log_softmax(hidden @ output)[..., 3])
@@ -59,37 +60,40 @@ def loss(model: Model, weights: Any, ids: jax.Array) -> jax.Array:
 @pytest.mark.parametrize(
     ("axes", "kind"),
     [
-        ({"fsdp": 8}, "dense"),
-        ({"data": 2, "fsdp": 2, "tensor": 2}, "dense"),
-        ({"slice": 2, "fsdp": 2, "context": 2}, "dense"),
-        ({"fsdp": 2, "expert": 2, "tensor": 2}, "experts"),
-        ({"fsdp": 8}, "experts"),
-        ({"fsdp": 2, "expert": 2, "tensor": 2}, "latent"),
+        ({"slice": 2, "context": 2}, "dense"),
+        ({"fsdp": 2, "tensor": 2}, "dense"),
+        ({"fsdp": 2, "expert": 2}, "experts"),
+        ({"expert": 2, "tensor": 2}, "latent"),
     ],
     ids=str,
 )
 def test_gradients_are_those_of_the_sum(axes: dict[str, int], kind: str) -> None:
+    """Of the sum on one device."""
     shape = dataclasses.replace(SMALL, **KINDS[kind])
-    sizes = {"slice": 1, "data": 1, "fsdp": 1, "expert": 1, "context": 1, "tensor": 1} | axes
-    mesh = build_mesh(slices=sizes["slice"], shape=MeshShape(**sizes, reason=""))
     config = LoraConfig(rank=3, alpha=6.0)
     if kind == "latent":
         config = dataclasses.replace(config, targets=("query", "out"))
-    model = LoraModel(shape, mesh, config)
-    weights = model.init(0)
     dice = np.random.default_rng(2)
-    weights[LORA] = jax.tree.map(lambda leaf: dice.normal(0, 0.1, leaf.shape).astype(np.float32), weights[LORA])
-    weights = jax.device_put(weights, model.shardings)
-    ids = jnp.asarray(dice.integers(0, 64, (8, 16)))
+    ids = dice.integers(0, 64, (8, 16))
+
+    def model_on(devices: int, axes: dict[str, int]) -> LoraModel:
+        mesh = MeshShape(**axes, reason="")
+        return LoraModel(shape, build_mesh(slices=mesh.slice, devices=jax.devices()[:devices], shape=mesh), config)
+
+    alone, divided = model_on(1, {}), model_on(4, axes)
+    base = jax.tree.map(np.asarray, jax.jit(lambda: alone.init(0))())
+    adapters = jax.tree.map(lambda leaf: dice.normal(0, 0.1, leaf.shape).astype(np.float32), base.pop(LORA))
 
     def of_the_sum(adapters: Any) -> jax.Array:
-        return loss(model._base, model.merged({**weights, LORA: adapters}), ids)
+        return loss(alone._base, alone.merged({**base, LORA: adapters}), ids)
 
-    def beside(adapters: Any) -> jax.Array:
-        return loss(model, {**weights, LORA: adapters}, ids)
+    def beside(adapters: Any, base: Any) -> jax.Array:
+        return loss(divided, {**base, LORA: adapters}, ids)
 
-    wanted, expected = jax.jit(jax.value_and_grad(of_the_sum))(weights[LORA])
-    found, gradients = jax.jit(jax.value_and_grad(beside))(weights[LORA])
+    wanted, expected = jax.jit(jax.value_and_grad(of_the_sum))(adapters)
+    places = dict(divided.shardings)
+    placed = jax.device_put(adapters, places.pop(LORA)), jax.device_put(base, places)
+    found, gradients = jax.jit(jax.value_and_grad(beside))(*placed)
 
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), gradients, expected)
@@ -116,7 +120,7 @@ def test_numbers_of_adapters_are_those_that_check_tells(kind: str) -> None:
 
 @pytest.mark.parametrize(("remat", "most"), [("none", 0.72), ("full", 0.80)])
 def test_step_of_adapters_leaves_a_third_of_the_operations_out(remat: Any, most: float) -> None:
-    """Of forward and backward, as the compiler counts them; attention's own products have no weights."""
+    """Of forward and backward, as XLA counts them; attention's own products have no weights."""
     shape = ModelShape(**WIDE, remat=remat)
     mesh = build_mesh(slices=1, devices=jax.devices()[:1])
 
@@ -126,8 +130,7 @@ def test_step_of_adapters_leaves_a_third_of_the_operations_out(remat: Any, most:
 
         parts = [{k: v for k, v in model.abstract_weights.items() if (k in trained) is each} for each in (True, False)]
         ids = jax.ShapeDtypeStruct((2, 256), jnp.int32)
-        compiled = jax.jit(jax.grad(of_trained)).lower(*parts, ids).compile()
-        return float(compiled.cost_analysis()["flops"])
+        return float(jax.jit(jax.grad(of_trained)).lower(*parts, ids).cost_analysis()["flops"])
 
     full = Model(shape, mesh)
     adapters = LoraModel(shape, mesh, LoraConfig(rank=16))

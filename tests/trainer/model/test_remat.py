@@ -19,8 +19,7 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 SHAPE = ModelShape(layers=2, embed_dim=32, heads=4, kv_heads=2, head_dim=8, mlp_dim=64, vocab_size=64, remat="full")
 KEPT: dict[str, dict[str, Any]] = {
     "saved": {"remat_save": ("qkv", "attention", "mlp")},
-    "offloaded": {"remat_offload": ("input", "qkv", "attention", "mlp")},
-    "some of each": {"remat_save": ("attention",), "remat_offload": ("input",)},
+    "some of each": {"remat_save": ("attention",), "remat_offload": ("input", "qkv", "mlp")},
 }
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 64, (2, 16)), jnp.int32)
 
@@ -33,17 +32,16 @@ def gradient(shape: ModelShape) -> Any:
     def total(weights: Any) -> jax.Array:
         return jnp.sum(jnp.sin(model.hidden(weights, TOKENS, positions, segments)[0]))
 
-    return jax.grad(total), model.init(0)
+    return jax.grad(total), jax.jit(lambda: model.init(0))()
 
 
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
 def test_gradients_stay_as_they_were(kept: dict[str, Any]) -> None:
     told, weights = gradient(SHAPE)
     found, _ = gradient(dataclasses.replace(SHAPE, **kept))
-    pairs = jax.tree.map(
+    jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), jax.jit(found)(weights), jax.jit(told)(weights)
     )
-    assert jax.tree.leaves(pairs) == []
 
 
 @pytest.mark.parametrize(("names", "arrays"), [((), 0), (("input",), 1), (("input", "qkv", "mlp"), 6)])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from tests.trainer.train.test_step import SHAPE, make_batch
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.train.evaluation import evaluate, make_evaluation_step
+from tpujob_trainer.train.evaluation import EvaluationStep, evaluate, make_evaluation_step
 from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch, init_state
 
@@ -25,6 +26,16 @@ def model(devices: int) -> Model:
     return Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:devices]))
 
 
+@functools.cache
+def weights() -> Any:
+    return jax.tree.map(np.asarray, init_state(model(1), optax.identity(), 0).weights)
+
+
+@functools.cache
+def step(devices: int = 2, parts: int = 1) -> EvaluationStep:
+    return make_evaluation_step(model(devices), parts=parts)
+
+
 def masked(batch: Batch, rows: int) -> Batch:
     """The batch with only its first rows counting, as the last one of a set."""
     mask = np.array(batch.loss_mask)
@@ -32,14 +43,14 @@ def masked(batch: Batch, rows: int) -> Batch:
     return dataclasses.replace(batch, loss_mask=mask)
 
 
-@pytest.mark.parametrize(("devices", "parts"), [(1, 1), (8, 1), (8, 2)])
+@pytest.mark.parametrize(("devices", "parts"), [(1, 1), (2, 1), (2, 2)])
 def test_the_mean_is_over_tokens_not_over_batches(devices: int, parts: int) -> None:
-    weights = init_state(model(devices), optax.identity(), 0).weights
     batches = [make_batch(), masked(make_batch(), 3)]
-    found = evaluate(make_evaluation_step(model(devices), parts=parts), weights, batches)
+    found = evaluate(step(devices, parts), weights(), batches)
     assert found is not None
     counts = [int(np.sum(batch.loss_mask)) for batch in batches]
-    means = [float(plain_decoder.mean_loss(weights, batch, SHAPE)) for batch in batches]
+    plain = jax.jit(lambda batch: plain_decoder.mean_loss(weights(), batch, SHAPE))
+    means = [float(plain(batch)) for batch in batches]
     assert found.tokens == sum(counts)
     # Float32 sums of a row in another order.
     assert found.loss == pytest.approx(np.average(means, weights=counts), rel=1e-6)
@@ -52,30 +63,26 @@ def left(batch: Batch, batches_left: int) -> Batch:
 
 
 def test_batch_without_targets_is_passed_over() -> None:
-    weights = init_state(model(8), optax.identity(), 0).weights
     batches = [make_batch(), masked(make_batch(), 0), make_batch()]
-    found = evaluate(make_evaluation_step(model(8)), weights, batches)
+    found = evaluate(step(), weights(), batches)
     assert found is not None
     assert found.tokens == 2 * int(np.sum(batches[0].loss_mask))
 
 
 def test_evaluation_ends_with_the_data() -> None:
-    weights = init_state(model(8), optax.identity(), 0).weights
     batches = [left(make_batch(), 1), left(make_batch(), 0), left(masked(make_batch(), 0), 0)]
     rest = iter(batches)
-    found = evaluate(make_evaluation_step(model(8)), weights, rest)
+    found = evaluate(step(), weights(), rest)
     assert found is not None
     assert found.tokens == 2 * int(np.sum(batches[0].loss_mask))
     assert len(list(rest)) == 1
 
 
 def test_rows_in_another_order_are_the_same_to_the_last_bit() -> None:
-    weights = init_state(model(8), optax.identity(), 0).weights
-    step = make_evaluation_step(model(8))
     batch = make_batch()
     order = np.random.default_rng(0).permutation(len(batch.inputs))
     moved = jax.tree.map(lambda rows: np.asarray(rows)[order], batch)
-    first, second = evaluate(step, weights, [batch]), evaluate(step, weights, [moved])
+    first, second = evaluate(step(), weights(), [batch]), evaluate(step(), weights(), [moved])
     assert first is not None
     assert second is not None
     assert first.loss == second.loss
@@ -83,7 +90,6 @@ def test_rows_in_another_order_are_the_same_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_request_to_stop_ends_it(at: int) -> None:
-    weights = init_state(model(8), optax.identity(), 0).weights
     batches = [make_batch() for _ in range(3)]
     batches[at].signals[5] = StepFlags(stop=True, seconds_left=9).pack()
     taken = []
@@ -93,11 +99,10 @@ def test_a_request_to_stop_ends_it(at: int) -> None:
             taken.append(batch)
             yield batch
 
-    assert evaluate(make_evaluation_step(model(8)), weights, told()) is None
+    assert evaluate(step(), weights(), told()) is None
     assert len(taken) == min(at + 2, 3)
 
 
 def test_nothing_to_predict_is_an_error() -> None:
-    weights = init_state(model(8), optax.identity(), 0).weights
     with pytest.raises(ConfigurationError, match="no token to predict"):
-        evaluate(make_evaluation_step(model(8)), weights, [masked(make_batch(), 0)])
+        evaluate(step(), weights(), [masked(make_batch(), 0)])

@@ -33,18 +33,16 @@ def stepped(mesh: MeshShape, router: RouterFactors) -> tuple[float, np.ndarray]:
     return float(metrics.loss), np.asarray(state.weights["layers"]["experts"]["router"])
 
 
-def test_router_losses_reach_the_gradient_alone() -> None:
+def test_router_losses_reach_the_gradient_alone_as_the_mean_over_layers() -> None:
+    """What the factors change in a step is the gradient of the losses that the model gives."""
     (shown, routers), (plain, without) = stepped(MeshShape(), FACTORS), stepped(MeshShape(), RouterFactors())
     assert shown == pytest.approx(plain, rel=1e-6)
     assert np.abs(routers - without).max() > 1e-3
-    divided, elsewhere = stepped(MeshShape(expert=4, fsdp=2), FACTORS)
+    divided, elsewhere = stepped(MeshShape(expert=2, fsdp=2), FACTORS)
     assert divided == pytest.approx(shown, rel=1e-5)
     # float32: sums in another order.
     np.testing.assert_allclose(elsewhere, routers, atol=1e-5, rtol=0)
 
-
-def test_step_adds_the_mean_over_layers() -> None:
-    """What the factors change in a step is the gradient of the losses that the model gives."""
     model = Model(EXPERTS, build_mesh(slices=1, devices=jax.devices()[:1]))
     batch, weights = make_batch(), init_state(model, SGD, 0).weights
 
@@ -56,8 +54,7 @@ def test_step_adds_the_mean_over_layers() -> None:
         return FACTORS.balance * losses.balance + FACTORS.z * losses.z
 
     gradient = jax.jit(jax.grad(pulled))(weights["layers"]["experts"]["router"])
-    with_router, without = (stepped(MeshShape(), each)[1] for each in (FACTORS, RouterFactors()))
-    np.testing.assert_allclose(without - with_router, gradient, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(without - routers, gradient, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("key", ["routerBalanceLoss", "routerZLoss"])

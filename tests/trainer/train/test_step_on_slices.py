@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from tests.trainer.train.test_step import ROWS, SGD, SHAPE, make_batch
@@ -15,7 +14,6 @@ from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.compile.collectives import exchanges
 from tpujob_trainer.train.save_policy import StepFlags, unpack
 from tpujob_trainer.train.step import (
-    TrainState,
     TrainStep,
     abstract_batch,
     abstract_state,
@@ -32,7 +30,7 @@ def rate(step: jax.typing.ArrayLike) -> jax.Array:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model(SHAPE, build_mesh(slices=2))
+    return Model(SHAPE, build_mesh(slices=2, devices=jax.devices()[:4]))
 
 
 @pytest.fixture(scope="module")
@@ -42,36 +40,30 @@ def step(model: Model, compiled_once: None) -> TrainStep:
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [(MeshShape(slice=2, fsdp=4), "float32"), (MeshShape(data=2, fsdp=4), "bfloat16")],
+    [(MeshShape(slice=2, fsdp=2), "float32"), (MeshShape(data=2, fsdp=2), "bfloat16")],
     ids=["slices", "data, bfloat16"],
 )
 def test_replicas_exchange_gradients_once_a_step(shape: MeshShape, dtype: str) -> None:
-    model = Model(dataclasses.replace(SHAPE, compute_dtype=dtype), build_mesh(slices=shape.slice, shape=shape))
+    mesh = build_mesh(slices=shape.slice, devices=jax.devices()[:4], shape=shape)
+    model = Model(dataclasses.replace(SHAPE, compute_dtype=dtype), mesh)
 
     def between_replicas(parts: int) -> int:
         step = make_train_step(model, SGD, rate, clip_norm=1.0, gradient_accumulation=parts)
         lowered = step.lower(abstract_state(model, SGD), abstract_batch(model, 32, 8))  # type: ignore[attr-defined]
-        found = exchanges(lowered.compile().as_text(), devices_per_slice=4)
+        found = exchanges(lowered.compile().as_text(), devices_per_slice=2)
         return sum(each.sent_bytes for each in found if each.is_between_slices)
 
-    once = 2 * 4 * SHAPE.num_parameters // 4 * (2 - 1) / 2  # an all-reduce of each device's part, in float32
+    once = 2 * 4 * SHAPE.num_parameters // 2 * (2 - 1) / 2  # an all-reduce of each device's part, in float32
     assert between_replicas(2) == between_replicas(4) == pytest.approx(once, rel=0.1)
 
 
-@pytest.mark.parametrize("row", [0, ROWS // 2 - 1, ROWS // 2, ROWS - 1])
-def test_flags_of_any_row_reach_everybody(model: Model, step: TrainStep, row: int) -> None:
-    batch = make_batch()
-    batch.signals[row] = StepFlags(stop=True, seconds_left=9.0).pack()
-    _, metrics = step(init_state(model, SGD, 0), batch)
-    assert unpack(np.asarray(metrics.signals)) == StepFlags(stop=True, seconds_left=9.0)
-
-
-def test_learning_rate_is_that_of_the_step_itself(model: Model, step: TrainStep) -> None:
+def test_flags_of_any_row_reach_everybody_and_the_rate_is_that_of_the_step(model: Model, step: TrainStep) -> None:
     state = init_state(model, SGD, 0)
     rates = []
-    for _ in range(3):
-        state, metrics = step(state, make_batch())
+    for row in (0, ROWS // 2 - 1, ROWS // 2, ROWS - 1):
+        batch = make_batch()
+        batch.signals[row] = StepFlags(stop=True, seconds_left=9.0).pack()
+        state, metrics = step(state, batch)
+        assert unpack(np.asarray(metrics.signals)) == StepFlags(stop=True, seconds_left=9.0), row
         rates.append(float(metrics.learning_rate))
-    assert rates == [pytest.approx(0.5), pytest.approx(0.25), pytest.approx(0.5 / 3)]
-    assert isinstance(state, TrainState)
-    assert optax.tree.norm(state.weights) > 0
+    assert rates == [pytest.approx(0.5 / number) for number in (1, 2, 3, 4)]

@@ -1,5 +1,6 @@
 """Losses, vectors and continuations of rows of different lengths, beside what transformers says of each alone."""
 
+import functools
 import json
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from tests.trainer.corpus.extract.make_reference import FOLDER as ACTIVATIONS
 from tests.trainer.corpus.extract.rows_apart import one_to_a_sequence
 from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
+from tests.trainer.model.weights.test_load import load
 from tpujob_trainer.corpus.extract.batches import Batch as Packed
 from tpujob_trainer.corpus.extract.completions import FINISHED, LENGTH, TEXT, TOKENS, completions_program, readable
 from tpujob_trainer.corpus.extract.layers import Site, sites_of
@@ -26,9 +28,7 @@ from tpujob_trainer.corpus.extract.programs import (
 from tpujob_trainer.corpus.extract.rows import Rows
 from tpujob_trainer.corpus.extract.sequences import filled
 from tpujob_trainer.corpus.extract.units import UnitValues
-from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.evaluation import make_evaluation_step
 from tpujob_trainer.train.step import Batch
 
@@ -47,11 +47,9 @@ def _rows(length=16):
     return tokens
 
 
+@functools.cache
 def _loaded(name):
-    folder = str(FOLDER / name)
-    shape = read_shape(folder, remat="none", compute_dtype="float32")
-    model = Model(shape, build_mesh(slices=1))
-    return model, load_weights(folder, shape, model.abstract_weights, model.shardings)
+    return load(FOLDER / name, MeshShape(fsdp=2))
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +103,7 @@ def test_losses_equal_those_of_an_evaluation(qwen):
     np.testing.assert_allclose(sums, np.asarray(evaluated.losses)[is_scored], rtol=1e-6)
 
 
-@pytest.mark.parametrize("positions", ["mean", "last"])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(("positions", "normalize"), [("mean", True), ("last", False)])
 def test_vectors_equal_transformers(qwen, positions, normalize):
     model, weights = qwen
     program = embeddings_program(
@@ -123,32 +120,37 @@ def test_vectors_equal_transformers(qwen, positions, normalize):
         np.testing.assert_allclose(found[row], wanted, rtol=1e-4, atol=2e-5)
 
 
-def _continued(name_or_loaded, tokens, lengths, *, count, ends=(NEVER,), temperature=0.0, samples=None):
-    model, weights = _loaded(name_or_loaded) if isinstance(name_or_loaded, str) else name_or_loaded
-    program = completions_program(model, weights, tokens=count, temperature=temperature, seed=7, ends=ends)
-    return _values(program(one_to_a_sequence(tokens, lengths, samples)))
+@functools.cache
+def _completions(name, ends, temperature):
+    return completions_program(*_loaded(name), tokens=8, temperature=temperature, seed=7, ends=ends)
+
+
+def _continued(tokens, lengths, *, name="qwen2", ends=(NEVER,), temperature=0.0, samples=None):
+    """By eight tokens."""
+    return _values(_completions(name, ends, temperature)(one_to_a_sequence(tokens, lengths, samples)))
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gemma2"])
 def test_continuations_equal_transformers(name):
     wanted = _expected(name)["generated"]
-    found = _continued(name, _rows(), LENGTHS, count=len(wanted))
+    found = _continued(_rows(), LENGTHS, name=name)
     for row in np.flatnonzero(len(PROMPT) == LENGTHS):
-        assert found[TOKENS][row].tolist() == wanted
+        assert found[TOKENS][row].tolist()[: len(wanted)] == wanted[:8]
 
 
-def test_continuation_does_not_depend_on_its_neighbours(qwen):
-    together = _continued(qwen, _rows(), LENGTHS, count=6)[TOKENS]
+def test_continuation_does_not_depend_on_its_neighbours():
+    together = _continued(_rows(), LENGTHS)[TOKENS]
     for count in (1, 2, 7, 9):
         tokens = np.zeros((8, 16), dtype=np.int32)
         tokens[:, :count] = PROMPT[:count]
-        alone = _continued(qwen, tokens, np.full(8, count, dtype=np.int32), count=6)[TOKENS]
+        alone = _continued(tokens, np.full(8, count, dtype=np.int32))[TOKENS]
         assert together[count == LENGTHS].tolist() == alone[:1].tolist()
 
 
-def test_continuation_ends_with_its_text(qwen):
-    free = _continued(qwen, _rows(), LENGTHS, count=8)[TOKENS][0].tolist()
-    found = _continued(qwen, _rows(), LENGTHS, count=8, ends=(NEVER, free[3]))
+def test_continuation_ends_with_its_text():
+    endless = _continued(_rows(), LENGTHS)
+    free = endless[TOKENS][0].tolist()
+    found = _continued(_rows(), LENGTHS, ends=(NEVER, free[3]))
     until = free.index(free[3])
     assert found[LENGTH][0] == until
     assert found[TOKENS][0].tolist() == free[: until + 1] + [NEVER] * (7 - until)
@@ -156,11 +158,11 @@ def test_continuation_ends_with_its_text(qwen):
     assert columns[TOKENS].to_pylist()[0] == free[:until]
     assert columns[TEXT].to_pylist()[0] == "-".join(map(str, free[:until]))
     assert columns[FINISHED].to_pylist()[0]
-    assert readable(_continued(qwen, _rows(), LENGTHS, count=2), str)[FINISHED].to_pylist()[0] is False
+    assert readable(endless, str)[FINISHED].to_pylist()[0] is False
 
 
-def test_continuation_ends_before_a_stop_string(qwen):
-    found = _continued(qwen, _rows(), LENGTHS, count=8)
+def test_continuation_ends_before_a_stop_string():
+    found = _continued(_rows(), LENGTHS)
     free = found[TOKENS][0].tolist()
     columns = readable(found, lambda ids: "-".join(map(str, ids)), stop=(f"-{free[3]}",))
     assert columns[TOKENS].to_pylist()[0] == free[: free.index(free[3]) + 1]
@@ -171,11 +173,11 @@ def test_continuation_ends_before_a_stop_string(qwen):
     assert marked[FINISHED].to_pylist()[0]
 
 
-def test_choice_depends_on_the_sample_alone(qwen):
+def test_choice_depends_on_the_sample_alone():
     samples = np.array([5, 1, 2, 3, 4, 0, 6, 9], dtype=np.int32)
-    found = _continued(qwen, _rows(), LENGTHS, count=8, temperature=2.0, samples=samples)[TOKENS]
+    found = _continued(_rows(), LENGTHS, temperature=2.0, samples=samples)[TOKENS]
     order = np.array([3, 1, 2, 0, 4, 5, 6, 7])
-    again = _continued(qwen, _rows(), LENGTHS, count=8, temperature=2.0, samples=samples[order])[TOKENS]
+    again = _continued(_rows(), LENGTHS, temperature=2.0, samples=samples[order])[TOKENS]
     assert again[3].tolist() == found[0].tolist()
     assert found[0].tolist() != found[3].tolist(), "rows with the same tokens were given the same choice"
 
@@ -191,8 +193,7 @@ def _packed(rows, most):
     return unit, batch, filled(unit, batch, np.arange(2 * count), most)
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gemma2"])
-@pytest.mark.parametrize("positions", ["all", "last", "mean"])
+@pytest.mark.parametrize(("name", "positions"), [("gemma2", "all"), ("qwen2", "last"), ("qwen2", "mean")])
 def test_packed_rows_have_the_values_that_they_have_alone(name, positions):
     model, weights = _loaded(name)
     program = activations_program(

@@ -1,6 +1,8 @@
 """Models that transformers wrote compute here what they compute there."""
 
+import functools
 import json
+import math
 from pathlib import Path
 
 import jax
@@ -15,24 +17,38 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.weights import load as loading
 from tpujob_trainer.model.weights.load import load_weights, read_shape, with_shape_read
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
+ALONE = MeshShape()
 TOLERANCE = 1e-4
 """Of float32 logits between 1 and 20."""
 
 
-def load(folder: Path):
+CACHED = ("mistral", "gemma2", "gemma3", "smollm3", "granite", "gpt-oss", "qwen2-moe", "deepseek-v3", "phi3-long")
+"""One of each kind of attention, of position and of block: what follows the cached tokens is computed apart."""
+DIVIDED = ("llama", "phi3", "gpt-oss", "deepseek-v3")
+"""One of each way in which files stack, join and transpose what a device keeps a part of."""
+
+
+def load(folder: Path, mesh: MeshShape = ALONE):
     shape = read_shape(str(folder), remat="none", compute_dtype="float32")
-    model = Model(shape, build_mesh(slices=1))
+    model = Model(shape, build_mesh(slices=1, devices=jax.devices()[: math.prod(mesh.sizes)], shape=mesh))
     return model, load_weights(str(folder), shape, model.abstract_weights, model.shardings)
+
+
+@functools.cache
+def loaded(name: str):
+    """The model of a family and its weights, on one device: what it computes on several is claimed of the decoder."""
+    return load(FOLDER / name)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_equal_those_of_transformers(name):
-    model, weights = load(FOLDER / name)
+    model, weights = loaded(name)
     expected = np.array(json.loads((FOLDER / name / "expected.json").read_text())["logits"])
 
     found = logits(model, weights, PROMPT)
@@ -42,12 +58,20 @@ def test_logits_equal_those_of_transformers(name):
     assert jax.tree.map(jnp.shape, weights) == jax.tree.map(jnp.shape, model.abstract_weights)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*CACHED, "llama-dynamic"])
 def test_generation_equals_that_of_transformers(name):
-    model, weights = load(FOLDER / name)
+    model, weights = loaded(name)
     expected = json.loads((FOLDER / name / "expected.json").read_text())["generated"]
 
     assert greedy(model, weights, PROMPT, len(expected)) == expected
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_divided_weights_are_those_of_one_device(name):
+    model, weights = load(FOLDER / name, MeshShape(fsdp=2, tensor=2))
+
+    jax.tree.map(np.testing.assert_array_equal, weights, loaded(name)[1])
+    assert [leaf.sharding for leaf in jax.tree.leaves(weights)] == jax.tree.leaves(model.shardings)
 
 
 def test_layers_behind_the_last_one_are_left_out_with_a_line(tmp_path, caplog):
@@ -60,15 +84,13 @@ def test_layers_behind_the_last_one_are_left_out_with_a_line(tmp_path, caplog):
 
     _, found = load(tmp_path)
 
-    _, told = load(FOLDER / "moonlight")
-    jax.tree.map(np.testing.assert_array_equal, found, told)
+    jax.tree.map(np.testing.assert_array_equal, found, loaded("moonlight")[1])
     (line,) = [record.message for record in caplog.records if "no use for" in record.message]
     assert line.endswith("count=1, the first is model.layers.3.eh_proj.weight")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_weights_are_converted_one_by_one(name, monkeypatch):
-    model, wide = load(FOLDER / name)
+def test_weights_are_converted_one_by_one(monkeypatch):
+    model, wide = loaded("llama")
     float32 = []
     put = loading._put
 
@@ -77,10 +99,10 @@ def test_weights_are_converted_one_by_one(name, monkeypatch):
         float32.append(sum(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(weights)))
 
     monkeypatch.setattr(loading, "_put", counting)
-    narrow = load_weights(str(FOLDER / name), model.shape, model.abstract_weights, model.shardings, dtype="bfloat16")
+    source = str(FOLDER / "llama")
+    narrow = load_weights(source, model.shape, model.abstract_weights, model.shardings, dtype="bfloat16")
     assert set(float32) == {0}
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b.astype(jnp.bfloat16)), narrow, wide)
-    assert [leaf.sharding for leaf in jax.tree.leaves(narrow)] == jax.tree.leaves(model.shardings)
 
 
 def test_output_of_a_tied_model_may_be_in_its_files_if_it_is_the_embedding(tmp_path):
