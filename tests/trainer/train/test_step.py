@@ -45,7 +45,8 @@ def make_batch(vocab_size: int = 32) -> Batch:
 def plain(tie_embeddings: bool) -> tuple[Any, Any, Any]:
     """Weights, loss and gradient of the model written plainly, on one device."""
     shape = dataclasses.replace(SHAPE, tie_embeddings=tie_embeddings)
-    weights = jax.tree.map(lambda w: w * 5, init_state(Model(shape, build_mesh(slices=1)), SGD, 0).weights)
+    alone = Model(shape, build_mesh(slices=1, devices=jax.devices()[:1]))
+    weights = jax.tree.map(lambda w: 5 * np.asarray(w), init_state(alone, SGD, 0).weights)
     loss, gradient = jax.jit(jax.value_and_grad(lambda w: plain_decoder.mean_loss(w, make_batch(), shape)))(weights)
     return jax.tree.map(np.asarray, (weights, loss, gradient))
 
@@ -53,15 +54,13 @@ def plain(tie_embeddings: bool) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize(
     ("devices", "slices", "accumulation", "changes"),
     [
-        (1, 1, 1, {}),
-        (8, 1, 1, {}),
+        (2, 1, 1, {}),
         (8, 2, 1, {"remat": "full", "line": 2}),
-        (8, 1, 2, {"tie_embeddings": False, "chunk_bytes": 256, "at_once_bytes": 0, "remat": "dots"}),
+        (4, 1, 2, {"tie_embeddings": False, "chunk_bytes": 256, "at_once_bytes": 0, "remat": "dots"}),
         (2, 2, 4, {}),
     ],
     ids=[
-        "one device",
-        "fsdp 8",
+        "fsdp 2",
         "2 slices, remat, scattered side by side",
         "accumulated, chunked, layer by layer, untied",
         "replicas, accumulated",
@@ -95,7 +94,7 @@ def test_a_step_has_the_plain_loss_and_gradient(
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model(SHAPE, build_mesh(slices=1))
+    return Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:4]))
 
 
 def test_matrices_are_divided_and_their_moments_too(model: Model) -> None:
@@ -105,7 +104,7 @@ def test_matrices_are_divided_and_their_moments_too(model: Model) -> None:
     for tree in (state.weights, moments.mu, moments.nu):
         query = tree["layers"]["attention"]["query"]
         assert query.shape == (2, 16, 2, 8)
-        assert query.addressable_shards[0].data.shape == (2, 2, 2, 8)
+        assert query.addressable_shards[0].data.shape == (2, 4, 2, 8)
     for found, told in zip(jax.tree.leaves(state), jax.tree.leaves(abstract_state(model, optimizer)), strict=True):
         assert (found.shape, found.dtype) == (told.shape, told.dtype)
         assert found.sharding.is_equivalent_to(told.sharding, found.ndim)
@@ -117,36 +116,31 @@ def test_fresh_weights_do_not_depend_on_the_mesh(model: Model) -> None:
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-def test_a_large_gradient_is_clipped_and_signals_come_back(model: Model) -> None:
-    step = make_train_step(model, SGD, optax.constant_schedule(0.25), clip_norm=1e-3)
-    state = init_state(model, SGD, 0)
-    before = jax.tree.map(np.array, state.weights)  # copies: a view would keep the memory
+def test_a_step_clips_and_one_that_is_not_finite_counts_and_changes_no_weight(model: Model) -> None:
+    optimizer = optax.chain(optax.trace(0.9), optax.scale_by_schedule(lambda _: -1.0))
+    step = make_train_step(model, optimizer, optax.constant_schedule(0.25), clip_norm=1e-3)
+    state = init_state(model, optimizer, 0)
+    fresh = jax.tree.map(np.array, state.weights)  # copies: a view would keep the memory
     batch = make_batch()
     batch.signals[5] = StepFlags(stop=True, seconds_left=12.0).pack()
     batch.signals[9] = StepFlags(save=True, save_seconds=3.2).pack()
     after, metrics = step(state, batch)
-    change = optax.tree.norm(jax.tree.map(lambda a, b: a - np.asarray(b), before, after.weights))
+    before = jax.tree.map(np.array, after)
+    change = optax.tree.norm(jax.tree.map(lambda a, b: a - b, fresh, before.weights))
     np.testing.assert_allclose(change, 1e-3, rtol=1e-3)
     assert float(metrics.gradient_norm) > 1e-2
     assert float(metrics.learning_rate) == 0.25
     assert unpack(np.asarray(metrics.signals)) == StepFlags(stop=True, seconds_left=12.0, save=True, save_seconds=4.0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.weights)), "the state's memory is not reused"
 
-
-def test_a_step_that_is_not_finite_counts_and_changes_no_weight(model: Model) -> None:
-    optimizer = optax.adam(1e-2)
-    step = make_train_step(model, optimizer, optax.constant_schedule(0.25), clip_norm=1.0)
-    state, _ = step(init_state(model, optimizer, 0), make_batch())
-    before = jax.tree.map(np.array, state)
-    batch = make_batch()
     batch.targets[batch.loss_mask.nonzero()[0][0], batch.loss_mask.nonzero()[1][0]] = 999  # has no logit
-    after, metrics = step(state, batch)
+    after, metrics = step(after, batch)
     assert not np.isfinite(metrics.loss)
     jax.tree.map(np.testing.assert_array_equal, before.weights, after.weights)
     assert int(after.step) == 2
-    moments, counted = after.optimizer[0], before.optimizer[0]
-    assert int(moments.count) == int(counted.count) + 1 == 2
-    jax.tree.map(np.testing.assert_array_equal, counted.mu, moments.mu)
+    (momentum, counted), (kept, counted_before) = after.optimizer, before.optimizer
+    assert int(counted.count) == int(counted_before.count) + 1 == 2
+    jax.tree.map(np.testing.assert_array_equal, momentum, kept)
 
 
 def test_one_weight_that_is_not_finite_is_found(model: Model) -> None:
@@ -162,11 +156,9 @@ def test_one_weight_that_is_not_finite_is_found(model: Model) -> None:
 
 
 def test_z_loss_changes_the_step_and_not_what_is_shown() -> None:
+    weights, loss, gradient = plain(SHAPE.tie_embeddings)
     model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
-    shown = []
-    for z_loss in (0.0, 0.5):
-        step = make_train_step(model, SGD, optax.constant_schedule(1.0), clip_norm=1e9, z_loss=z_loss)
-        _, metrics = step(init_state(model, SGD, 0), make_batch())
-        shown.append((float(metrics.loss), float(metrics.gradient_norm)))
-    assert shown[0][0] == pytest.approx(shown[1][0], rel=1e-6)
-    assert shown[1][1] > 1.2 * shown[0][1]
+    step = make_train_step(model, SGD, optax.constant_schedule(1.0), clip_norm=1e9, z_loss=0.5)
+    _, metrics = step(TrainState(jnp.zeros((), jnp.int32), weights, SGD.init(weights)), make_batch())
+    assert float(metrics.loss) == pytest.approx(float(loss), rel=1e-5)
+    assert float(metrics.gradient_norm) > 1.2 * optax.tree.norm(gradient)
