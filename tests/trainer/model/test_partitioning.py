@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.trainer.train.test_parity import LOSSES, MESHES, SHAPE, TOLERANCE, losses
+from tests.trainer.train.test_parity import LOSSES, SHAPE, TOLERANCE, losses
 from tpujob_trainer.model import decoder, partitioning
 from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.partitioning import gather
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -38,7 +39,7 @@ def test_gradient_scattered_side_by_side_is_the_sum(at: int, side_by_side: None)
     np.testing.assert_allclose(gradient, 2 * weight * jnp.sum(x, axis=0), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("mesh", ["fsdp 4, tensor 2", "2 slices, fsdp 4"])
-def test_losses_are_the_same_side_by_side(mesh: str, side_by_side: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mesh", [MeshShape(fsdp=4), MeshShape(slice=2, fsdp=4)], ids=["one slice", "two slices"])
+def test_losses_are_the_same_side_by_side(mesh: MeshShape, side_by_side: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "GATHERED_AT_ONCE_BYTES", 0)
-    np.testing.assert_allclose(losses(SHAPE, MESHES[mesh]), LOSSES, atol=TOLERANCE, rtol=0)
+    np.testing.assert_allclose(losses(SHAPE, mesh), LOSSES, atol=TOLERANCE, rtol=0)

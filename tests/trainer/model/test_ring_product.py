@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.trainer.train.test_parity import SHAPE, TOLERANCE, losses
+from tests.trainer.train.test_parity import LOSSES, SHAPE, TOLERANCE, losses
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.axes import FSDP, NO_RINGS, Rings
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
@@ -30,7 +30,7 @@ def with_chip(monkeypatch: pytest.MonkeyPatch, generation: str) -> None:
     monkeypatch.setitem(BY_KIND, jax.devices()[0].device_kind, CHIPS[generation])
 
 
-@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize("devices", [2, 4])
 def test_a_ring_has_the_product_and_the_gradients_of_the_whole_matrix(devices: int) -> None:
     mesh = build_mesh(slices=1, devices=jax.devices()[:devices])
     x = jax.random.normal(jax.random.key(0), (8, 4, 16))
@@ -50,13 +50,12 @@ def test_a_ring_has_the_product_and_the_gradients_of_the_whole_matrix(devices: i
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("remat", ["full", "dots", "none"])
+@pytest.mark.parametrize("remat", ["full", "none"])
 def test_losses_of_fifty_steps_are_those_without_rings(monkeypatch: pytest.MonkeyPatch, remat: Any) -> None:
-    shape = dataclasses.replace(SHAPE, remat=remat)
-    without = losses(shape, MeshShape(fsdp=8))
     monkeypatch.setattr(decoder, "rings_of", lambda *_: BOTH)
     monkeypatch.setattr(Model, "_gathers_at_once", False)
-    np.testing.assert_allclose(losses(shape, MeshShape(fsdp=8)), without, atol=TOLERANCE)
+    found = losses(dataclasses.replace(SHAPE, remat=remat), MeshShape(fsdp=4))
+    np.testing.assert_allclose(found, LOSSES, atol=TOLERANCE)
 
 
 def test_matrices_of_a_ring_are_divided_along_mlp(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,24 @@ from tpujob_trainer.train.step import Batch
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen documents of a language with two words."""
-    table = pa.table({"text": [f"{'tick tock ' * (10 + i)}" for i in range(16)]})
-    pq.write_table(table, tmp_path / "text.parquet")
-    return tmp_path / "text.parquet"
+    path = tmp_path_factory.mktemp("text") / "text.parquet"
+    pq.write_table(pa.table({"text": [f"{'tick tock ' * (10 + i)}" for i in range(16)]}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def usual(text: Path, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> tuple[Path, dict[str, Any]]:
+    """The directory of a run of some steps with nothing but defaults, and what it left."""
+    directory = tmp_path_factory.mktemp("usual") / "checkpoints"
+    _, left = run(text, directory, steps=STEPS)
+    assert left is not None
+    return directory, left
 
 
 def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[str, Any] | None]:
@@ -59,8 +71,8 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     return code, attempt_reports.latest(str(directory)) if directory else None
 
 
-def test_as_many_batches_are_made_ahead_as_the_job_says(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_as_many_batches_are_made_ahead_as_the_job_says_and_memory_profiles_stay_beside_the_checkpoint(
+    text: Path, tmp_path: Path, usual: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the batches are the same ones."""
     depths = []
@@ -70,22 +82,16 @@ def test_as_many_batches_are_made_ahead_as_the_job_says(
         return Ahead(make, depth)
 
     monkeypatch.setattr("tpujob_trainer.data.stream.loader.Ahead", recorded)
-    _, usual = run(text, tmp_path / "usual", steps=3)
-    _, deep = run(text, tmp_path / "deep", steps=3, data={"path": str(text), "prefetchBatches": 9})
-    assert depths == [2, 9]
-    assert usual is not None
+    profile = {"memoryEverySteps": 2, "keep": 2}
+    _, deep = run(text, tmp_path / "deep", steps=STEPS, profile=profile, data={"path": str(text), "prefetchBatches": 9})
+    assert depths == [9]
     assert deep is not None
-    assert deep["loss"] == usual["loss"]
-
-
-def test_memory_profiles_stay_beside_the_checkpoint(text: Path, tmp_path: Path) -> None:
-    code, _ = run(text, tmp_path / "checkpoints", steps=5, profile={"memoryEverySteps": 2, "keep": 2})
-    assert code == 0
-    found = list((tmp_path / "checkpoints" / "profiles" / "memory-by-step" / "process-0").iterdir())
+    assert deep["loss"] == usual[1]["loss"]
+    found = list((tmp_path / "deep" / "profiles" / "memory-by-step" / "process-0").iterdir())
     assert 1 <= len(found) <= 2  # one is left out while the one before is still being written
-    assert {path.name for path in found} <= {f"{step:012}.pb.gz" for step in (2, 4, 5)}
+    assert {path.name for path in found} <= {f"{step:012}.pb.gz" for step in (2, 4, STEPS)}
     with pytest.raises(ConfigurationError, match=r"spec\.trainer\.profile: .* spec\.checkpointDir, which is not set"):
-        run(text, None, steps=5, profile={"memoryEverySteps": 2})
+        run(text, None, steps=STEPS, profile=profile)
 
 
 def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> None:
@@ -114,19 +120,17 @@ def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> 
 
 
 def test_evaluation_is_the_same_each_time_and_apart_from_training(
-    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    text: Path, tmp_path: Path, usual: tuple[Path, dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     evaluation = {"everySteps": 2, "batches": 2, "data": {"path": str(text)}}
-    _, left = run(text, tmp_path / "with", steps=3, evaluation=evaluation)
-    _, plain = run(text, tmp_path / "without", steps=3)
+    _, left = run(text, tmp_path / "with", steps=STEPS, evaluation=evaluation)
     assert left is not None
-    assert plain is not None
-    assert (left["evaluation_step"], left["loss"]) == (3, plain["loss"])
+    assert (left["evaluation_step"], left["loss"]) == (STEPS, usual[1]["loss"])
     assert left["evaluation_loss"] < left["loss_first"]
     assert left["seconds"]["evaluating"] > 0
     found = re.findall(r"Step (\d): evaluation loss [\d.]+ over (\d+) tokens", caplog.text)
-    assert [step for step, _ in found] == ["2", "3"]
+    assert [step for step, _ in found] == ["2", "4", "5"]
     assert len({tokens for _, tokens in found}) == 1
     assert (tmp_path / "with" / "evaluation").exists()
 
@@ -207,10 +211,9 @@ def test_poisoned_batches_are_left_out_and_the_next_ones_end_it(
 
 
 def test_run_that_has_not_the_memory_to_restore_is_tried_again(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, usual: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had it when it saved: what holds the memory now may be gone next time."""
-    run(text, tmp_path / "checkpoints", steps=1)
 
     def exhausted(*_: object, **__: object) -> None:
         raise jax.errors.JaxRuntimeError(
@@ -219,5 +222,5 @@ def test_run_that_has_not_the_memory_to_restore_is_tried_again(
 
     monkeypatch.setattr(Checkpoints, "restore", exhausted)
     with pytest.raises(TrainerError, match="not enough memory") as caught:
-        run(text, tmp_path / "checkpoints", steps=2)
+        run(text, usual[0], steps=STEPS + 1)
     assert caught.value.exit_code == 1

@@ -31,9 +31,9 @@ LOSSES = json.loads((Path(__file__).parent / "losses_0_1.json").read_text())
 MESHES = {
     "one device": MeshShape(),
     "fsdp 8": MeshShape(fsdp=8),
-    "fsdp 4, tensor 2": MeshShape(fsdp=4, tensor=2),
-    "data 2, fsdp 2, context 2": MeshShape(data=2, fsdp=2, context=2),
-    "2 slices, fsdp 4": MeshShape(slice=2, fsdp=4),
+    "fsdp 2, tensor 2": MeshShape(fsdp=2, tensor=2),
+    "data 2, context 2": MeshShape(data=2, context=2),
+    "2 slices, fsdp 2": MeshShape(slice=2, fsdp=2),
 }
 
 
@@ -72,7 +72,7 @@ def losses(shape: ModelShape, mesh: MeshShape) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("mesh", "gathered"), [*((mesh, "at once") for mesh in MESHES), ("fsdp 4, tensor 2", "layer by layer")]
+    ("mesh", "gathered"), [*((mesh, "at once") for mesh in MESHES), ("fsdp 2, tensor 2", "layer by layer")]
 )
 def test_losses_are_those_of_the_release_before(mesh: str, gathered: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if gathered == "layer by layer":
@@ -82,5 +82,5 @@ def test_losses_are_those_of_the_release_before(mesh: str, gathered: str, monkey
 
 def test_divided_experts_learn_as_one_device_does() -> None:
     alone = losses(EXPERTS, MeshShape())
-    np.testing.assert_allclose(losses(EXPERTS, MeshShape(expert=4, fsdp=2)), alone, atol=TOLERANCE, rtol=0)
+    np.testing.assert_allclose(losses(EXPERTS, MeshShape(expert=2, fsdp=2)), alone, atol=TOLERANCE, rtol=0)
     assert alone[-1] < alone[0] - 1
