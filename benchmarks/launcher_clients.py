@@ -4,9 +4,9 @@
 
 The environment is that of one host of the job; the hosts from FIRST on connect at once, send the launcher's hello and
 that their programs wait for the others, and from then on the progress of these as often as trainers report it. They
-answer `restart` with `ready`, as if their programs had ended at once. The program prints JSON lines: when all programs
-have met; at the begin and at the end of TRAINING_SECONDS; and when all have been allowed to start again. Each has the
-messages and bytes so far, in both directions, by kind.
+answer the end of an attempt with `ready`, as if their programs had ended at once. The program prints JSON lines: when
+all programs have met; at the begin and at the end of TRAINING_SECONDS; and when all have been allowed to start again.
+Each has the messages and bytes so far, in both directions, by kind.
 """
 
 import dataclasses
@@ -23,9 +23,10 @@ from collections.abc import Callable
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import BYE, HERE, OVER, READY, STATE
-from tpujob_launcher.peers.standing import Standing
-from tpujob_launcher.peers.watch import BEATS
+from tpujob_launcher.peers.messages import BYE, JOINED, READY, ROUND
+from tpujob_launcher.peers.messages import PROGRESS as PROGRESS_REPORT
+from tpujob_launcher.peers.state import State
+from tpujob_launcher.peers.timing import HEARTBEATS
 
 PROGRESS = dataclasses.asdict(ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step"))
 
@@ -39,7 +40,7 @@ def about_program(heartbeat_seconds: float) -> dict[str, object]:
 @dataclasses.dataclass(eq=False)
 class _Launcher:
     sock: socket.socket
-    standing: Standing
+    state: State
     received: bytes = b""
     has_met: bool = False
     ended_by_peer: bool = False
@@ -51,7 +52,7 @@ class Clients:
 
     def __init__(self, process: DistributedProcess, first: int, heartbeat_seconds: float) -> None:
         self._selector = selectors.DefaultSelector()
-        self._interval = heartbeat_seconds / BEATS
+        self._interval = heartbeat_seconds / HEARTBEATS
         self._beats: deque[tuple[float, _Launcher]] = deque()
         """The monotonic time of each launcher's next report of progress, in order."""
         self._first, self._process = first, process
@@ -67,9 +68,9 @@ class Clients:
         kind, values = messages.hello(self._process, host="simulated")
         for host in range(self._first, self._process.num_processes):
             sock = socket.create_connection(("127.0.0.1", self._process.launcher_port), timeout=60)
-            launcher = _Launcher(sock, Standing(host))
+            launcher = _Launcher(sock, State(host))
             self._send(launcher, (kind, {**values, "process": host}))
-            self._send(launcher, (HERE, {"attempt": 0, **self._about}))
+            self._send(launcher, (JOINED, {"attempt": 0, **self._about}))
             self._selector.register(sock, selectors.EVENT_READ, launcher)
 
     def turn_until(self, is_done: Callable[[], bool]) -> None:
@@ -85,7 +86,7 @@ class Clients:
                     self._hear(launcher, line)
             while self._beats and self._beats[0][0] <= time.monotonic():
                 at, launcher = self._beats.popleft()
-                self._send(launcher, (STATE, {"attempt": launcher.standing.attempt, "state": PROGRESS}))
+                self._send(launcher, (PROGRESS_REPORT, {"attempt": launcher.state.attempt, "state": PROGRESS}))
                 self._beats.append((at + self._interval, launcher))
 
     def turn_for(self, seconds: float) -> None:
@@ -98,25 +99,26 @@ class Clients:
         print(json.dumps({**found, "messages": self.messages, "bytes": self.bytes}), flush=True)
 
     def _hear(self, launcher: _Launcher, line: bytes) -> None:
-        message, standing = messages.parse(line), launcher.standing
+        message, state = messages.parse(line), launcher.state
         assert message is not None
         self._count(message, len(line) + 1)
-        if message[0] in (OVER, BYE):
-            raise SystemExit(f"launcher 0 said {message}")
-        announced = standing.announced
-        standing.take(message)
-        if standing.met is not None and not launcher.has_met:
+        announced = state.announced
+        if message[0] == ROUND:
+            state.update(message[1])
+        if message[0] == BYE or state.over is not None:
+            raise SystemExit(f"launcher 0 sent {message}")
+        if state.met is not None and not launcher.has_met:
             launcher.has_met = True
             self.met += 1
             # Reports at different times, as in reality.
             self._beats.append((time.monotonic() + self._interval * self.met / self.size, launcher))
-        if standing.has_to_end and not launcher.ended_by_peer:
+        if state.has_to_end and not launcher.ended_by_peer:
             launcher.ended_by_peer = True
             self.told_at = time.time()
-        if standing.announced > announced and standing.allowed <= announced:
-            self._send(launcher, (READY, {"attempt": standing.announced}))
-        if standing.allowed > standing.attempt:
-            standing.begin(standing.allowed)
+        if state.announced > announced and state.allowed <= announced:
+            self._send(launcher, (READY, {"attempt": state.announced}))
+        if state.allowed > state.attempt:
+            state.begin(state.allowed)
             self.allowed += 1
             self.allowed_at = time.time()
 
@@ -142,7 +144,7 @@ def main() -> None:
     clients.turn_until(lambda: clients.met == clients.size)
     clients.answer(seconds=time.monotonic() - began)
     # The meeting is a burst; the measurement starts when each has reported once.
-    clients.turn_for(heartbeat_seconds / BEATS if training_seconds else 0.0)
+    clients.turn_for(heartbeat_seconds / HEARTBEATS if training_seconds else 0.0)
     clients.answer()
     clients.turn_for(training_seconds)
     clients.answer()

@@ -2,8 +2,8 @@
 
     python -m benchmarks.launchers --sizes 64 512 2048 10000
 
-Launcher 0 and some others are the real launcher with a program that speaks with it as a trainer does; the rest are
-sockets of one other process that speak the real messages over loopback (`launcher_clients`), as if their programs ended
+Launcher 0 and some others are the real launcher with a program that is connected to it as a trainer is; the rest are
+sockets of one other process that send the real messages over loopback (`launcher_clients`), as if their programs ended
 at once. JAX takes no part. The program of launcher 1 is killed. 10,000 need `ulimit -n` 10500.
 """
 
@@ -26,9 +26,10 @@ from tests.harness.launched import JOB, LAUNCHER, PYTHON
 from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.environment import PEERS_SOCKET
-from tpujob_launcher.child.processes import descendants
-from tpujob_launcher.peers.messages import BEAT, STATE
-from tpujob_launcher.peers.watch import BEATS
+from tpujob_launcher.peers.messages import HEARTBEAT
+from tpujob_launcher.peers.messages import PROGRESS as PROGRESS_REPORT
+from tpujob_launcher.peers.timing import HEARTBEATS
+from tpujob_launcher.supervise.processes import descendants
 
 HEADINGS = (
     "launchers",
@@ -98,7 +99,7 @@ class Clients:
 def launch(stack: contextlib.ExitStack, environ: Mapping[str, str], heartbeat_seconds: float, log: Path) -> int:
     """Starts a real launcher, until the stack is closed; returns its process id."""
     about = json.dumps({"hello": {"version": 1, **about_program(heartbeat_seconds)}}) + "\n"
-    program = [*PYTHON, PROGRAM, about, json.dumps({"state": PROGRESS}) + "\n", str(heartbeat_seconds / BEATS)]
+    program = [*PYTHON, PROGRAM, about, json.dumps({"state": PROGRESS}) + "\n", str(heartbeat_seconds / HEARTBEATS)]
     with log.open("w") as output:
         process = subprocess.Popen([*LAUNCHER, "--", *program], env=environ, stderr=output, stdout=output)
     stack.callback(process.wait)
@@ -137,7 +138,7 @@ def measure(size: int, real: int, heartbeat_seconds: float = 30.0, training_seco
             "training_cpu": (cpu[3] - cpu[2]) / (training_seconds or 1),
             "told": restarted["told_at"] - killed,
             "all": max([*started(folder, real, 1), restarted["allowed_at"]]) - killed,
-            "sent": sent(restarted, trained, without=(BEAT, STATE)),
+            "sent": sent(restarted, trained, without=(HEARTBEAT, PROGRESS_REPORT)),
             "restart_cpu": cpu_seconds(pids[0]) - cpu[3],
             "memory": resident_mib(pids[0]),
             "load": os.getloadavg()[0],

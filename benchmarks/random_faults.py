@@ -39,7 +39,7 @@ from tests.multiprocess.program_faults import (
     spec_of,
 )
 from tpujob_contract.reports import in_place
-from tpujob_launcher.child.processes import send
+from tpujob_launcher.supervise.processes import send
 
 OF_PROGRAM = ("kill -9", "SIGSTOP", "exception", "sys.exit", "os._exit")
 OF_LAUNCHER = "kill -9 of a launcher"

@@ -18,7 +18,7 @@ from tests.division import CONTROL_PLANE, GroupScheduling, group
 from tests.fakes import Clock
 from tools import test_costs
 from tools.localcluster.processes import choose_ports_of_part
-from tpujob_launcher.child.processes import command_line
+from tpujob_launcher.supervise.processes import command_line
 
 # Under nohup, or in the background of a shell, these are ignored, and every process that is started here inherits it.
 # A handler of ours is not inherited, so what is started here begins as in a terminal.

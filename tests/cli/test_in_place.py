@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from tests.harness.processes import COMPILED_ONCE
 from tools.localcluster.waiting import wait_for
-from tpujob_launcher.child.processes import command_line, descendants
+from tpujob_launcher.supervise.processes import command_line, descendants
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 

@@ -66,25 +66,23 @@ def hello() -> messages.Message:
 
 TO_LAUNCHER_0: list[dict[str, Any]] = [
     dict([hello()]),
-    {"here": {"attempt": 0, "configuration": "abc", "versions": {"jax": "1"}}},
-    {"state": {"attempt": 0, "state": STATE}},
+    {"joined": {"attempt": 0, "configuration": "abc", "versions": {"jax": "1"}}},
+    {"progress": {"attempt": 0, "state": STATE}},
     {"asked": {"attempt": 0, "by": "SIGTERM"}},
-    {"stopping": {"at": 9.5}},
-    {"beat": {}},
+    {"bye": {"why": "stopping", "at": 9.5}},
+    {"heartbeat": {}},
     {"ended": {"attempt": 0, **END}},
     {"ready": {"attempt": 1}},
-    {"finished": {}},
+    {"bye": {"why": "finished"}},
 ]
+MET = {"nonce": "ab", "lead": "a"}
+REFUSED = {"error": "ConfigurationError", "message": "different"}
 OF_LAUNCHER_0 = [
-    {"welcome": {"attempt": 0, "running": True, "account": ACCOUNT}},
-    {"met": {"attempt": 0, "nonce": "ab", "lead": "a"}},
-    {"beat": {}},
-    {"asked": {"attempt": 0, "who": "process 1"}},
-    {"refused": {"attempt": 0, "error": "ConfigurationError", "message": "different"}},
-    {"end": {"attempt": 0, "host": "a", "end": END}},
-    {"restart": {"attempt": 1}},
-    {"go": {"attempt": 1, "limit": 3, "cause": "a bug", "end": END}},
-    {"over": {"reason": "enough"}},
+    {"round": {"attempt": 0, "running": True, "account": ACCOUNT}},
+    {"heartbeat": {}},
+    {"round": {"attempt": 0, "running": True, "met": MET, "asked": "process 1", "refused": REFUSED}},
+    {"round": {"attempt": 1, "running": False, "first": {**END, "host": "a"}}},
+    {"round": {"attempt": 1, "running": True, "end": END, "over": "enough"}},
 ]
 
 
@@ -173,13 +171,13 @@ def _tell_launcher_0(folder: Path) -> None:
     server = Server(process(0), port=0)
     with contextlib.closing(server), contextlib.ExitStack() as stack:
         for content in (_lines((folder / "sent").read_bytes()), messages.to_line(hello())):
-            sock = stack.enter_context(socket.create_connection(server._listener.getsockname(), timeout=SECONDS))
+            sock = stack.enter_context(socket.create_connection(server.lines._listener.getsockname(), timeout=SECONDS))
             with contextlib.suppress(OSError):
                 sock.sendall(content)
                 sock.shutdown(socket.SHUT_WR)
-            _step(server, lambda: server._lines)
-            _step(server, lambda: not server._lines)
-        assert server._names[1], "the next launcher is not taken"
+            _step(server, lambda: server.lines._lines)
+            _step(server, lambda: not server.lines._lines)
+        assert server.round.hosts[1], "the next launcher is not taken"
 
 
 def _tell_a_launcher(folder: Path) -> None:
@@ -212,7 +210,7 @@ def _speak(folder: Path) -> None:
                     program.shutdown(socket.SHUT_WR)
                 _step(server, lambda: server.program._sock)
                 _step(server, lambda: server.program._sock is None)
-        assert server.program.hello == OF_PROGRAM[0]["hello"], "the next program is not heard"
+        assert server.program.hello == OF_PROGRAM[0]["hello"], "the next program is refused"
 
 
 def _report(folder: Path) -> Path:

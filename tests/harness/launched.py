@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.localcluster.processes import Process, is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import environment
-from tpujob_launcher.child.processes import send
+from tpujob_launcher.supervise.processes import send
 
 MARK = "LAUNCHED_BY_TEST"
 KILLED = 128 + signal.SIGKILL

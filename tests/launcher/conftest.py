@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from tests.harness.launched import LAUNCHER, PYTHON, Launched
-from tpujob_launcher.tpu.holders import TpuFiles
+from tpujob_launcher.supervise.tpu import TpuFiles
 
 UNTIL_RELEASED = "print(flush=True); sys.stdin.read()"
 HOLDS = {
@@ -60,7 +60,7 @@ class Machine:
         """The launcher, looking at this machine."""
         program = (
             "import logging, os, sys\nfrom pathlib import Path\n"
-            "from tpujob_launcher.main import launch\nfrom tpujob_launcher.tpu.holders import TpuFiles\n"
+            "from tpujob_launcher.main import launch\nfrom tpujob_launcher.supervise.tpu import TpuFiles\n"
             "logging.basicConfig(format='tpujob launch: %(message)s', level=logging.INFO)\n"
             f"tpu = TpuFiles(Path({str(self.files.devices)!r}), Path({str(self.files.lock_file)!r}))\n"
             "sys.exit(launch(sys.argv[1:], os.environ, tpu))"

@@ -13,7 +13,7 @@ from tests.launcher.conftest import Launch
 from tools.localcluster.processes import is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.grace import margin_seconds
-from tpujob_launcher.child.ending import LEFTOVER_SECONDS
+from tpujob_launcher.supervise.ending import LEFTOVER_SECONDS
 
 SHORT_GRACE = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from tpujob_contract.grace import margin_seconds
-from tpujob_launcher.child.ending import (
+from tpujob_launcher.peers.timing import FINISHED_SECONDS, READY_SECONDS
+from tpujob_launcher.supervise.ending import (
     ASKED_SECONDS,
     ASKED_TO_START_AGAIN_SECONDS,
     DRAIN_SECONDS,
-    FINISHED_SECONDS,
     FROZEN_SECONDS,
     LEFTOVER_SECONDS,
     OWN_END_SECONDS,
@@ -19,9 +19,8 @@ from tpujob_launcher.child.ending import (
     Act,
     Ending,
 )
-from tpujob_launcher.child.leftovers import KILLED_SECONDS
-from tpujob_launcher.child.program_end import ProgramEnd
-from tpujob_launcher.peers.decisions import READY_SECONDS
+from tpujob_launcher.supervise.processes import KILLED_SECONDS
+from tpujob_launcher.supervise.program_end import ProgramEnd
 
 CHILD, COMMAND = 4711, 4712
 NEVER = 1e9
@@ -107,7 +106,7 @@ def test_who_ends_since_another_has_failed_reports_no_failure(ended_by_peer: boo
     """On a host whose clock is behind, it would be taken for the first."""
     supervised = ending()
     if ended_by_peer:
-        supervised.peer_failed(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
+        supervised.peer_failed(CRASHED, is_connected=False, is_silent=False, in_place=False, now=0.0)
     assert supervised.reported(ProgramEnd(CHILD, 1, 1000.0, "SystemExit: told"), 0.0) != ended_by_peer
 
 
@@ -129,7 +128,7 @@ def test_how_long_a_program_may_take_that_has_to_end(
     following: tuple[int, str] | None, in_place: bool, grace_seconds: float, asked: float, killed: float
 ) -> None:
     supervised = ending(grace_seconds=grace_seconds)
-    supervised.peer_failed(following, speaks=False, is_silent=False, in_place=in_place, now=0.0)
+    supervised.peer_failed(following, is_connected=False, is_silent=False, in_place=in_place, now=0.0)
     assert acts(supervised, 300.0) == [(asked, Act.ASK), (killed, Act.KILL)]
     assert killed < READY_SECONDS or not in_place
 
@@ -146,7 +145,7 @@ def test_a_launcher_whose_output_is_read_slowly_is_ready_in_time_where_all_start
 
 def test_a_program_that_no_longer_answers_shows_its_stacks_before_it_is_killed() -> None:
     supervised = ending()
-    supervised.peer_failed(CRASHED, speaks=True, is_silent=True, in_place=False, now=0.0)
+    supervised.peer_failed(CRASHED, is_connected=True, is_silent=True, in_place=False, now=0.0)
     assert acts(supervised, 10.0) == [(0.0, Act.SHOW_STACKS), (SPEAKING_SECONDS, Act.KILL)]
 
 
@@ -183,7 +182,7 @@ def killed(of: Ending) -> None:
 
 
 def peer_fails(of: Ending) -> None:
-    of.peer_failed(CRASHED, speaks=False, is_silent=False, in_place=False, now=0.0)
+    of.peer_failed(CRASHED, is_connected=False, is_silent=False, in_place=False, now=0.0)
 
 
 def says(code: int) -> Callable[[Ending], object]:
@@ -255,7 +254,7 @@ def test_a_program_that_asks_for_another_start_keeps_its_code_when_that_makes_ot
     following = (1, "ended with process 1")
     if not peer_fails_first:
         supervised.reported(said(75), 0.0)
-    supervised.peer_failed(following, speaks=False, is_silent=False, in_place=False, now=0.5)
+    supervised.peer_failed(following, is_connected=False, is_silent=False, in_place=False, now=0.5)
     if peer_fails_first:
         supervised.reported(said(75), 1.0)
     result = supervised.result(code, 1002.0, following)

@@ -5,7 +5,7 @@ import pytest
 from tests.harness.launched import JOB
 from tpujob_contract import read_environment
 from tpujob_contract.environment import CHECKPOINT_DIR, FRAMEWORK
-from tpujob_launcher.attempts.environment import child_environment
+from tpujob_launcher.supervise.environment import child_environment
 
 MAXTEXT = {**JOB, FRAMEWORK: "maxtext", CHECKPOINT_DIR: "gs://b/llama"}
 COMMAND = ("python3", "-m", "maxtext.trainers.pre_train.train", "base.yml", "steps=20")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_launcher.child.jax_initialize import with_defaults
+from tpujob_launcher.supervise.jax_initialize import with_defaults
 
 ENVIRONMENT = {"JAX_COORDINATOR_ADDRESS": "host-0:8476", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3"}
 OURS = ("host-0:8476", 4, 3)
@@ -91,7 +91,7 @@ def test_an_import_of_jax_costs_nobody_its_own_finder(tmp_path: Path) -> None:
     (tmp_path / "jax" / "__init__.py").write_text("")
     (tmp_path / "jax" / "distributed.py").write_text("def initialize(*given): print(given)\n")
     program = (
-        "import sys; from tpujob_launcher.child import jax_initialize; before = list(sys.meta_path);"
+        "import sys; from tpujob_launcher.supervise import jax_initialize; before = list(sys.meta_path);"
         "jax_initialize.install(); import jax.distributed; jax.distributed.initialize();"
         "from jax.distributed import initialize; initialize(); assert sys.meta_path == before;"
         "import importlib.util; assert importlib.util.find_spec('jax.nothing') is None"

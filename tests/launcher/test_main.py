@@ -11,8 +11,8 @@ import pytest
 from tests.harness.launched import JOB, PYTHON, WORKER
 from tests.launcher.conftest import Launch
 from tpujob_contract import read_environment
-from tpujob_launcher.attempts.environment import child_environment
-from tpujob_launcher.child.outcome import ExitResult, exit_code_of
+from tpujob_launcher.supervise.environment import child_environment
+from tpujob_launcher.supervise.outcome import ExitResult, exit_code_of
 
 STRANGER = {"JAX_COORDINATOR_ADDRESS": "elsewhere:1", "JAX_NUM_PROCESSES": "9", "JAX_PROCESS_ID": "9"}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tpujob_contract import environment
-from tpujob_launcher.child.memory import Memory
 from tpujob_launcher.reports.termination_message import TerminationMessage
+from tpujob_launcher.supervise.memory import Memory
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.launched import JOB, LAUNCHER, PYTHON
 from tests.launcher.conftest import Launch
-from tpujob_launcher.child.output import Output, Tail
+from tpujob_launcher.supervise.output import Output, Tail
 
 MEGABYTE = """
 import hashlib, os, sys

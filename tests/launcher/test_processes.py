@@ -9,7 +9,7 @@ import pytest
 from tests.harness.launched import PYTHON
 from tools.localcluster.processes import is_alive
 from tools.localcluster.waiting import wait_for
-from tpujob_launcher.child.processes import command_line, descendants, send
+from tpujob_launcher.supervise.processes import command_line, descendants, send
 
 
 def test_descendants_are_found_at_any_depth_and_in_any_session():

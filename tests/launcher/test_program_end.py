@@ -15,10 +15,10 @@ from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
 from tpujob_contract.environment import read_environment
 from tpujob_contract.reports.termination_message import failed_at, failure_line, stopped_at
-from tpujob_launcher.attempts.attempts import FAILED_EXIT_SECONDS, has_peers
 from tpujob_launcher.carrier.archive import write_launcher
-from tpujob_launcher.child import start_hook
-from tpujob_launcher.child.program_end import ProgramEnds
+from tpujob_launcher.supervise import start_hook
+from tpujob_launcher.supervise.attempts import FAILED_EXIT_SECONDS, has_peers
+from tpujob_launcher.supervise.program_end import ProgramEnds
 
 SHARED_BARRIER = "import atexit, sys, threading\natexit.register(threading.Event().wait, 300)\nprint('buffered')\n"
 """An exit handler that waits for peers, registered by the program, and so run before any of ours."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpujob_launcher.child.signals import SignalQueue
+from tpujob_launcher.supervise.signals import SignalQueue
 
 
 @pytest.fixture

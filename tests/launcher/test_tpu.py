@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.launched import JOB
 from tests.launcher.conftest import Launch, Machine, make_devices
-from tpujob_launcher.tpu.holders import find_holders, wants_whole_tpu
+from tpujob_launcher.supervise.tpu import find_holders, wants_whole_tpu
 
 IMPATIENT = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
 

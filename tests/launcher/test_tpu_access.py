@@ -8,8 +8,8 @@ import pytest
 
 from tests.harness.launched import JOB
 from tests.launcher.conftest import Launch, Machine, make_devices
-from tpujob_launcher.tpu.access import TpuAccess, diagnostics, look
-from tpujob_launcher.tpu.holders import TpuFiles
+from tpujob_launcher.supervise.tpu import TpuFiles
+from tpujob_launcher.supervise.tpu_access import TpuAccess, diagnostics, look
 
 ADVICE = "the administrator may set jobs.runAsUser"
 

@@ -26,7 +26,7 @@ from tests.workloads import maxtext_job
 from tools.localcluster.processes import is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import ExitCode
-from tpujob_launcher.child.processes import send
+from tpujob_launcher.supervise.processes import send
 
 PYTORCH = REPOSITORY / ".cache" / "reference" / "bin" / "python"
 PROGRAMS = ("trainer", "plain JAX", "PyTorch", "MaxText")

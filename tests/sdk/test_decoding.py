@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tools.localcluster.waiting import wait_for
-from tpujob_launcher.child.processes import descendants
+from tpujob_launcher.supervise.processes import descendants
 from tpujob_sdk.decoding import Decoding, require_importable
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.errors import ConfigurationError

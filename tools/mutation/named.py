@@ -161,14 +161,14 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         "a second SIGTERM puts the kill off",
-        "tpujob_launcher.child.ending",
+        "tpujob_launcher.supervise.ending",
         "if self.stop_signal is not None:\n            return False",
         "if self.is_killed:\n            return False",
         (f"{_CHILD}::test_second_stop_does_not_extend_the_grace_period",),
     ),
     Mistake(
         "leftovers outlive the grace period",
-        "tpujob_launcher.child.ending",
+        "tpujob_launcher.supervise.ending",
         "min(LEFTOVER_SECONDS, self._patience, left)",
         "LEFTOVER_SECONDS",
         ("tests/launcher/test_ending.py::test_leftovers_have_what_the_grace_period_has",),

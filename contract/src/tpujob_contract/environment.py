@@ -72,7 +72,7 @@ TERMINATION_LOG = "TPUJOB_TERMINATION_LOG"
 """File for the launcher's termination message; unset: /dev/termination-log if it exists."""
 
 LAUNCHER_SOCKET = "TPUJOB_LAUNCHER_SOCKET"
-"""Socket of the launcher for reports of the start-up hook in Python programs: `tpujob_launcher.child.start_hook`."""
+"""Socket of the launcher for reports of the hook in Python programs: `tpujob_launcher.supervise.start_hook`."""
 
 PEERS_SOCKET = "TPUJOB_PEERS_SOCKET"
 """Socket of the launcher for messages about the peers, and the program's progress: `tpujob_launcher.peers.program`."""

@@ -34,18 +34,17 @@ from tpujob_contract.environment import (
 )
 from tpujob_contract.exit_codes import KILLED, ExitCode, of_replaced_pod
 from tpujob_contract.reports.termination_message import failure_line, program_code_line
-from tpujob_launcher.attempts.attempts import Container
-from tpujob_launcher.child.memory import Memory
-from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
-from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
-from tpujob_launcher.peers.meeting import meet, refuse
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.termination_message import TerminationMessage
-from tpujob_launcher.tpu import access as tpu_access
-from tpujob_launcher.tpu.holders import TpuFiles, wants_whole_tpu
-from tpujob_launcher.tpu.waiting import wait_for_tpu
+from tpujob_launcher.supervise import tpu_access
+from tpujob_launcher.supervise.attempts import Container
+from tpujob_launcher.supervise.memory import Memory
+from tpujob_launcher.supervise.outcome import ExitResult, Refused, exit_code_of, last_words
+from tpujob_launcher.supervise.rendezvous import meet, refuse
+from tpujob_launcher.supervise.signals import SignalQueue
+from tpujob_launcher.supervise.tpu import TpuFiles, wait_for_tpu, wants_whole_tpu
 
 logger = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ def start(launch: Launch, tmp_path: Path) -> Start:
         ]
         for host in range(HOSTS):
             wait_for(f"host {host}", (tmp_path / f"{host}").exists)
-        found[1].wait_until_said("meets launcher 0")
+        found[1].wait_until_said("connected to launcher 0")
         for host in range(HOSTS):
             (tmp_path / f"go-{host}").write_bytes(b"")
         return found

@@ -81,7 +81,7 @@ def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
         for host in range(hosts):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
         # Connected and greeted: launcher 0 does not miss one that is killed in between.
-        wait_for("the launchers to meet", lambda: all("meets launcher 0" in each.stderr for each in found[1:]))
+        wait_for("the launchers to meet", lambda: all("connected to launcher 0" in each.stderr for each in found[1:]))
         (tmp_path / "go").write_text("")
         return found
 
@@ -196,7 +196,7 @@ def test_a_clock_that_jumps_forward_and_back_stops_nothing(start: Start, tmp_pat
     launched = start(f"{jump}\n    raise RuntimeError('a bug')", fails=2, of={host: {"PYTHONPATH": str(tmp_path)}})
     assert [each.wait() for each in launched] == [0] * HOSTS, launched[host].stderr
     for number, each in enumerate(launched):
-        assert not any(word in each.stderr for word in ("no sign of life", "lost", "was not ready")), each.stderr
+        assert not any(word in each.stderr for word in ("no heartbeat", "lost", "was not ready")), each.stderr
         told = account_of("\n".join(each.message))
         assert told["counts"] == {"crash": 2}
         found = [(end["number"], end["process"], end["code"], end["line"]) for end in told["ends"]]

@@ -55,7 +55,7 @@ def heard(line: ProgramLine, kind: str) -> dict[str, Any]:
 
 def test_a_trainer_meets_says_how_far_it_is_and_hears_of_an_end(line: ProgramLine, met: Met) -> None:
     assert heard(line, "hello")["configuration"] == "c0ffee"
-    assert line.speaks
+    assert line.is_connected
     line.send(("waiting", {"of": "a later release"}))
     line.send(("met", {"nonce": "9f3a01bc", "lead": "a"}))
     membership, found = met.result(HEARD_SECONDS)
@@ -72,7 +72,7 @@ def test_a_trainer_meets_says_how_far_it_is_and_hears_of_an_end(line: ProgramLin
     assert heard(line, "failed") == {"code": 3, "message": "a bug", "kind": "failed"}
     found.disconnect()
     heard(line, "bye")
-    assert not line.speaks, "from here on its silence is no loss"
+    assert not line.is_connected, "from here on its silence is no loss"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_dropped(line: ProgramLine, noise: bytes) -> None
         program.send(noise)
         for _ in range(3):
             assert line.receive() == []
-    assert not line.speaks
+    assert not line.is_connected
 
 
 def test_a_program_that_never_stops_speaking_is_heard_a_piece_at_a_time(line: ProgramLine) -> None:
@@ -154,7 +154,7 @@ def test_a_second_process_does_not_take_the_place_of_the_program(line: ProgramLi
             assert other.wait(HEARD_SECONDS) is not None, "it is refused, and does not wait for an answer"
         connected.sendall(b'{"state": {"step": 7}}\n')
         assert heard(line, "state") == {"step": 7}
-        assert line.speaks
+        assert line.is_connected
         line.send(("asked", {"who": "you"}))
         assert connected.recv(100) == b'{"asked": {"who": "you"}}\n'
 
@@ -182,4 +182,4 @@ def test_a_program_that_a_script_starts_again_is_heard_and_so_is_the_last_word_o
     with program(line):
         found = [kind for _ in range(3) for kind, _ in line.receive()]
         assert found == ["bye", "hello"]
-        assert line.speaks
+        assert line.is_connected

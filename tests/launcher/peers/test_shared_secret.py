@@ -52,7 +52,7 @@ def test_nothing_of_one_without_the_secret_is_believed(shown: Any, version: int)
         with socket.create_connection(address(server)) as stranger:
             stranger.sendall(guess(secret=shown, version=version))
             assert heard(server, stranger) == {}
-        assert (server.standing.first, server.standing.refused, server.standing.over) == (None, None, None)
+        assert (server.state.first, server.state.refused, server.state.over) == (None, None, None)
     finally:
         server.close()
 

@@ -88,7 +88,7 @@ import os
 import tpujob_trainer.telemetry.wandb as module
 from tpujob_trainer.telemetry.trackers import Background, Trackers
 from tpujob_trainer.telemetry.wandb import WandB
-from tpujob_launcher.child.processes import descendants
+from tpujob_launcher.supervise.processes import descendants
 
 if IS_REMOTE:
     module.is_local = lambda url: False

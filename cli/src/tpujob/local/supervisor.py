@@ -19,7 +19,7 @@ from types import FrameType
 
 from tpujob.local import dies_with_parent
 from tpujob.local.plan import LocalProcess
-from tpujob_launcher.child.processes import descendants, is_stopped, send
+from tpujob_launcher.supervise.processes import descendants, is_stopped, send
 
 PEER_FAILED_GRACE_SECONDS = 10
 """Time for the others after a process failed: they cannot finish another step, only exit."""

@@ -12,15 +12,15 @@ import time
 from pathlib import Path
 from typing import List, Mapping, Optional
 
-from tpujob_contract.connections.line_server import MAX_LINE_BYTES, is_unreachable, keep_alive
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.line_server import MAX_LINE_BYTES, is_unreachable, keep_alive
 from tpujob_launcher.peers.messages import FAILED, Message, Standpoint
 from tpujob_launcher.peers.peers import SILENT, Peers
 from tpujob_launcher.peers.program import LIMIT_BYTES
+from tpujob_launcher.peers.timing import HEARTBEATS, RECONNECT_SECONDS, named_after_seconds
 from tpujob_launcher.peers.verdict import lost
-from tpujob_launcher.peers.watch import BACK_SECONDS, BEATS, named_after_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +48,17 @@ class Client(Peers):
         self._arrived: List[socket.socket] = []
         self._problem = "no answer"
         """Why there is no connection to launcher 0."""
-        self._heard_at: Optional[float] = None
+        self._received_at: Optional[float] = None
         """Monotonic: when launcher 0 last sent something; None: not yet, or it is lost."""
         self._named_at: Optional[float] = None
-        """The value of `_heard_at` for which its silence was logged."""
-        self._met_at = 0.0
+        """The value of `_received_at` for which its silence was logged."""
+        self._connected_at = 0.0
         """Monotonic: when the last connection was made."""
         self._is_refused = False
         """Whether launcher 0 closed the last connection at once, as one of another attempt or release does."""
         self._broken_at: Optional[float] = None
         """Monotonic: when the connection broke."""
-        self._came_at: Optional[float] = None
+        self._joined_at: Optional[float] = None
         """Monotonic: when the program began to wait for the others."""
         self._has_left = False
         """Whether launcher 0 has sent its goodbye."""
@@ -84,23 +84,23 @@ class Client(Peers):
 
     def fail(self, code: int, at: float, line: str, kind: str = FAILED) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
-        self._failed_in = self.standing.attempt
+        self._failed_in = self.state.attempt
         super().fail(code, at, line, kind)
 
     def begin(self, attempt: int) -> None:
         """Called before the program of another attempt starts."""
         super().begin(attempt)
-        self._came_at = None
+        self._joined_at = None
 
     def seconds(self) -> Optional[float]:
         """Time until something is due."""
         due = super().seconds() or 0.0
-        return due if self._broken_at is None else min(due, BACK_SECONDS)
+        return due if self._broken_at is None else min(due, RECONNECT_SECONDS)
 
     def report_if_connected(self, message: Message) -> None:
         """Sends a message to launcher 0 if there is a connection."""
-        if message[0] in (messages.STATE, messages.BEAT):
-            self._next_beat = time.monotonic() + self.heartbeat_seconds / BEATS
+        if message[0] in (messages.PROGRESS, messages.HEARTBEAT):
+            self._next_heartbeat = time.monotonic() + self.heartbeat_seconds / HEARTBEATS
         if self._sock is not None:
             try:
                 self._send_line(message)
@@ -115,13 +115,12 @@ class Client(Peers):
                 os.read(self._wake_reader, 64)
                 self._sock, self._is_connecting, self._lost_at = self._arrived.pop(), False, None
                 self._selector.register(self._sock, selectors.EVENT_READ)
-                self._met_at, self._broken_at, self._has_left = time.monotonic(), None, False
-                # A launcher 0 of an earlier release, which listens for restarts in place, sends no signs of life.
-                self._heard_at = None if self.in_place else self._met_at
+                self._connected_at = self._received_at = time.monotonic()
+                self._broken_at, self._has_left = None, False
                 if not self._is_refused:
-                    logger.info("meets launcher 0 at %s:%d", *self._address)
+                    logger.info("connected to launcher 0 at %s:%d", *self._address)
                 if self._program_hello is not None:
-                    self.report_if_connected((messages.HERE, {"attempt": self.standing.attempt, **self._program_hello}))
+                    self.report_if_connected((messages.JOINED, {"attempt": self.state.attempt, **self._program_hello}))
             else:
                 self._receive()
         self._notice_loss(time.monotonic())
@@ -148,20 +147,20 @@ class Client(Peers):
         assert self._sock is not None
         is_silent = False
         try:
-            heard = self._sock.recv(MAX_LINE_BYTES)
+            received = self._sock.recv(MAX_LINE_BYTES)
         except OSError as error:
             if error.errno in (None, errno.EAGAIN):  # no data; a timeout of Python's own has no number
                 return
-            heard, is_silent = b"", is_unreachable(error)
-        if not heard:
+            received, is_silent = b"", is_unreachable(error)
+        if not received:
             self._lose_connection(is_silent=is_silent)
-            is_over = self._has_left or self.standing.has_to_end or self._failed_in == self.standing.attempt
+            is_over = self._has_left or self.state.has_to_end or self._failed_in == self.state.attempt
             if not self.replaces_pods and is_over:
                 self._give_up("the connection to launcher 0 is lost")
             else:
                 self.start()  # the attempt goes on; launcher 0 may be back before the next one
             return
-        *whole, self._received = (self._received + heard).split(b"\n")
+        *whole, self._received = (self._received + received).split(b"\n")
         self._received = self._received[:LIMIT_BYTES]  # a longer line is no message
         for message in filter(None, map(messages.parse, whole)):
             try:
@@ -170,41 +169,41 @@ class Client(Peers):
                 logger.exception("a message of launcher 0 cannot be handled")
 
     def _take(self, message: Message) -> None:
-        if self._heard_at is not None or message[0] == messages.BEAT:
-            self._heard_at = time.monotonic()
-        self._has_left = self._has_left or message[0] == messages.BYE
-        self.standing.take(message)
-        if message[0] == messages.WELCOME:
+        kind, values = message
+        self._received_at = time.monotonic()
+        self._has_left = self._has_left or kind == messages.BYE
+        if kind != messages.ROUND:
+            return
+        self.state.update(values)
+        if "account" in values:
             self.welcomes += 1
-            self.history.take(in_place.checked(message[1].get("account")))
-            if self._failure is not None and self._failed_in == self.standing.attempt:
+            self.history.take(in_place.checked(values["account"]))
+            if self._failure is not None and self._failed_in == self.state.attempt:
                 self.report(self._failure)  # this may be another launcher 0 than before
 
     def _notice_loss(self, now: float) -> None:
         """Handles a launcher 0 that does not come back, is silent, or was never there."""
-        if self._program_hello is not None and self._came_at is None:
-            self._came_at = now
-        silent = 0.0 if self._heard_at is None else now - self._heard_at
-        if self._broken_at is not None and now >= self._broken_at + BACK_SECONDS:
+        if self._program_hello is not None and self._joined_at is None:
+            self._joined_at = now
+        silent = 0.0 if self._received_at is None else now - self._received_at
+        if self._broken_at is not None and now >= self._broken_at + RECONNECT_SECONDS:
             self._lose_lead(0.0)
         elif silent > self.limit_seconds:
             self._lose_lead(silent)
-        elif silent > named_after_seconds(self.heartbeat_seconds) and self._named_at != self._heard_at:
-            self._named_at = self._heard_at
+        elif silent > named_after_seconds(self.heartbeat_seconds) and self._named_at != self._received_at:
+            self._named_at = self._received_at
             logger.warning("%s", SILENT.format("process 0", self.limit_seconds))
         limit = self.process.startup_seconds
-        is_waiting = self._came_at is not None and self.standing.met is None and self._sock is None
-        if is_waiting and now >= (self._came_at or 0.0) + limit:
-            self.standing.take((messages.REFUSED, {"attempt": self.standing.attempt, **self._no_answer(limit)}))
+        is_waiting = self._joined_at is not None and self.state.met is None and self._sock is None
+        if is_waiting and now >= (self._joined_at or 0.0) + limit:
+            self.state.refused = self.state.refused or self._no_answer(limit)
 
     def _lose_lead(self, silent_seconds: float) -> None:
         """Launcher 0 is lost, so the program has to end."""
-        host = str((self.standing.met or {}).get("lead", ""))
         end = lost([0], "process {}".format, time.time(), silent_seconds=silent_seconds)
-        self._heard_at = self._broken_at = None
-        if self.standing.first is None:
-            values = {"attempt": self.standing.attempt, "host": host, "end": messages.values_of(end)}
-            self.standing.take((messages.END, values))
+        self._received_at = self._broken_at = None
+        if self.state.first is None:
+            self.state.first, self.state.first_host = end, str((self.state.met or {}).get("lead", ""))
         # Launcher 0 may still run without having noticed anything.
         if self.replaces_pods:
             self.fail(end.code, end.at, f"lost process 0: {end.line}")
@@ -231,18 +230,18 @@ class Client(Peers):
             return
         now = time.monotonic()
         self._lost_at = time.time()
-        self._is_refused = now - self._met_at < RETRY_SECONDS
+        self._is_refused = now - self._connected_at < RETRY_SECONDS
         self._problem = "it closes the connection" if self._is_refused else self._problem
         if self._has_left or not is_silent:
-            self._broken_at, self._heard_at = None if self._has_left else now, None
+            self._broken_at, self._received_at = None if self._has_left else now, None
         self._selector.unregister(self._sock)
         self._sock.close()
         self._sock, self._received = None, b""
 
     def _give_up(self, why: str) -> None:
         """No further attempt starts in this container: the pod of launcher 0 is gone, or its program has ended."""
-        if self.standing.over is None:
-            self.standing.over = why
+        if self.state.over is None:
+            self.state.over = why
 
     def _connect(self) -> None:
         if self._is_refused:
@@ -250,7 +249,7 @@ class Client(Peers):
         while not self._is_closed:
             try:
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
-                attempt = self.standing.attempt
+                attempt = self.state.attempt
                 at = Standpoint(None if attempt < 0 else attempt, self.history.account, self._lost_at)
                 hello = messages.hello(self.process, at if self.replaces_pods else None, socket.gethostname())
                 sock.sendall(messages.to_line(hello))

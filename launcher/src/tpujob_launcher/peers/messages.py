@@ -20,16 +20,16 @@ MOST_ATTEMPTS = 100_000
 _LATEST = 2.0**33
 """Unix time, in the year 2242: a later time is invalid."""
 
-HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
-"""To launcher 0: who connects; the program failed; it ended with 0; asked to stop; none of its processes is left."""
-HERE, STATE = "here", "state"
-"""To launcher 0, about a program that speaks with its launcher: it waits for the others; its progress."""
-WELCOME, RESTART, GO, OVER = "welcome", "restart", "go", "over"
-"""From launcher 0: the attempt of the job; end the program; start it again; no more attempts in these containers."""
-MET, REFUSED, END = "met", "refused", "end"
-"""From launcher 0: all programs have joined; why they cannot; which program ended first."""
-BEAT, ASKED, BYE = "beat", "asked", "bye"
-"""Both ways: a sign of life; which process was asked to stop; the last message of a launcher that ends in order."""
+HELLO, JOINED, PROGRESS, ASKED = "hello", "joined", "progress", "asked"
+"""To launcher 0: who connects; the program waits for the others; its progress; it was asked to stop."""
+ENDED, READY = "ended", "ready"
+"""To launcher 0: the program failed; none of its processes is left."""
+ROUND = "round"
+"""From launcher 0: `Round.state`; for a launcher that has just connected also the account of attempts."""
+HEARTBEAT, BYE = "heartbeat", "bye"
+"""Both ways; the second when a program has ended without a failure, or a launcher 0 ends in order."""
+FINISHED, STOPPING = "finished", "stopping"
+"""Why a program has ended, in `BYE`: with 0; its container was asked to stop."""
 FAILED, LOST, STALLED = "failed", "lost", "stalled"
 """Kinds of ends: a failure with a cause of its own; a process disappeared; no progress, noticed first by this one."""
 
@@ -116,23 +116,24 @@ def parse(line: bytes) -> Optional[Message]:
 def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     """The end that a launcher reports of its program; None: the values are invalid."""
     code, line, kind = values.get("code"), values.get("line"), values.get("kind", FAILED)
-    at = _time_in(values, "at")
+    at = time_in(values, "at")
     if type(code) is not int or at is None or not isinstance(line, str) or kind not in (FAILED, LOST, STALLED):
         return None
     return End(process, code & 0xFF, at, printable(line, END_CHARACTERS), kind, values.get("lost") is True)
 
 
 def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
-    """The state of the launcher that sent a hello; one of an earlier release is in its first attempt."""
+    """The state of the launcher that sent a hello; without one, it is in its first attempt."""
     attempt = values.get("at", 0)
     return Standpoint(
         attempt=attempt if type(attempt) is int and 0 <= attempt <= MOST_ATTEMPTS else None if attempt is None else 0,
         account=in_place.checked(values.get("account")),
-        lost_at=_time_in(values, "lost_at"),
+        lost_at=time_in(values, "lost_at"),
     )
 
 
-def _time_in(values: Mapping[str, Any], name: str) -> Optional[float]:
+def time_in(values: Mapping[str, Any], name: str) -> Optional[float]:
+    """A Unix time; None: there is none."""
     at = values.get(name)
     # Compared before it is converted: an integer of 400 digits is too large for a float.
     is_number = isinstance(at, (int, float)) and not isinstance(at, bool)
@@ -153,12 +154,13 @@ def known_of(end: End) -> ProcessEnd:
 def values_of(end: End) -> Mapping[str, Any]:
     """What `end_in` reads."""
     values: Dict[str, Any] = {"process": end.process, "code": end.code, "at": end.at, "line": end.line}
-    return values if end.kind == FAILED else {**values, "kind": end.kind}
+    values.update({} if end.kind == FAILED else {"kind": end.kind})
+    return {**values, "lost": True} if end.is_lost else values
 
 
-def end_in(values: Mapping[str, Any]) -> Optional[End]:
-    """The end that launcher 0 names as the cause; None: it names none."""
-    end = values.get("end")
+def end_in(values: Mapping[str, Any], name: str) -> Optional[End]:
+    """An end that launcher 0 names; None: it names none."""
+    end = values.get(name)
     process = end.get("process") if isinstance(end, dict) else None
     return parse_end(process, end) if type(process) is int and isinstance(end, dict) else None
 

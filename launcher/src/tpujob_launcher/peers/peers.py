@@ -11,40 +11,38 @@ from typing import Any, Dict, List, Optional
 
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.exit_codes import KILLED
-from tpujob_launcher.peers import messages
+from tpujob_launcher.peers import messages, program
 from tpujob_launcher.peers.history import History
 from tpujob_launcher.peers.messages import END_CHARACTERS, FAILED, LOST, STALLED, Message, printable
 from tpujob_launcher.peers.program import ProgramLine
-from tpujob_launcher.peers.standing import Standing
-from tpujob_launcher.peers.watch import BEATS, HEARTBEAT_SECONDS, UNSPOKEN_SECONDS
+from tpujob_launcher.peers.state import State
+from tpujob_launcher.peers.timing import HEARTBEAT_SECONDS, HEARTBEATS, UNCONNECTED_SECONDS
 
 logger = logging.getLogger(__name__)
 
 LEAST_HEARTBEAT_SECONDS, LONGEST_HEARTBEAT_SECONDS = 1.0, 86400.0
 """Limits of what a program may ask for."""
-SILENT = "{} gives no sign of life: it hangs, or its machine or network is gone; after {:.0f} s it counts as lost"
-STRAGGLER = "straggler"
-"""Message to the program of process 0: which processes are behind the others."""
+SILENT = "{} sends no heartbeat: it hangs, or its machine or network is gone; after {:.0f} s it counts as lost"
 
 
 class Peers(ABC):
-    """The other launchers, and the program if it speaks. No call blocks for long; call them from one thread."""
+    """The other launchers, and the program if it connects. No call blocks for long; call them from one thread."""
 
     def __init__(self, process: DistributedProcess, folder: Optional[Path]) -> None:
         """Connects to no launcher yet. `folder`: an empty one, for the socket of the program."""
         self.replaces_pods = process.pods_before is not None
         """Whether Kubernetes replaces a lost pod while the others wait."""
-        is_newcomer = bool(process.pods_before)
-        self.standing = Standing(process.process_id, is_newcomer=is_newcomer)
+        is_replacement = bool(process.pods_before)
+        self.state = State(process.process_id, is_replacement=is_replacement)
         self.history = History(process.process_id)
-        if process.process_id == 0 and process.pod and not is_newcomer:
+        if process.process_id == 0 and process.pod and not is_replacement:
             self.history.lead(process.pod)
         self.was_stopped = False
         """Whether this container was asked to stop."""
         self.has_finished = False
         """Whether the program has ended with 0, and does not start again."""
         self.is_of_trainer = False
-        """Whether the program is our trainer, which ends when a process is lost, and speaks once it has started."""
+        """Whether the program is our trainer, which ends when a process is lost, and connects once it has started."""
         self.welcomes = 0
         """How many launchers 0 have welcomed this launcher."""
         self.in_place = process.in_place
@@ -52,12 +50,12 @@ class Peers(ABC):
         self.process = process
         self.program = ProgramLine(folder)
         self._program_hello: Optional[Dict[str, Any]] = None
-        """What the program of this attempt reported about itself; None: it does not speak, or not yet."""
+        """What the program of this attempt reported about itself; None: it does not connect, or not yet."""
         self._sent: Dict[str, Any] = {}
         """Messages sent to the program of this attempt, by kind."""
-        self._next_beat = 0.0
+        self._next_heartbeat = 0.0
         self.is_silent = False
-        """Whether the program spoke before and has stopped."""
+        """Whether the program was connected, and has stopped sending messages."""
         self._selector = selectors.DefaultSelector()
         self._all = selectors.DefaultSelector()
         self._all.register(self._selector, selectors.EVENT_READ)
@@ -67,12 +65,12 @@ class Peers(ABC):
     def limit_seconds(self) -> float:
         """Silence after which a launcher counts as lost: shorter where all start again in their containers."""
         is_short = self._program_hello is not None or self.in_place or self.is_of_trainer
-        return self.heartbeat_seconds if is_short else UNSPOKEN_SECONDS
+        return self.heartbeat_seconds if is_short else UNCONNECTED_SECONDS
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Silence after which a program that speaks counts as lost: several signs of life are missing by then."""
-        asked = self._program_hello.get("heartbeat_seconds") if self._program_hello and self.standing.met else None
+        """Silence after which a program that connects counts as lost: several heartbeats are missing by then."""
+        asked = self._program_hello.get("heartbeat_seconds") if self._program_hello and self.state.met else None
         is_number = isinstance(asked, (int, float)) and not isinstance(asked, bool)
         if not is_number or asked is None or not 0 < asked <= LONGEST_HEARTBEAT_SECONDS:
             return HEARTBEAT_SECONDS
@@ -87,11 +85,11 @@ class Peers(ABC):
         # Launcher 0 closes the connection on a longer line.
         end = {"code": code, "at": at, "line": printable(line, END_CHARACTERS // 2)}
         of_kind = {} if kind == FAILED else {"kind": kind}
-        self.report((messages.ENDED, {"attempt": self.standing.attempt, **end, **of_kind}))
+        self.report((messages.ENDED, {"attempt": self.state.attempt, **end, **of_kind}))
 
     def was_asked(self, by: str) -> None:
         """This container, or its program alone, was asked to stop, for example by "SIGTERM"."""
-        self.report_if_connected((messages.ASKED, {"attempt": self.standing.attempt, "by": by}))
+        self.report_if_connected((messages.ASKED, {"attempt": self.state.attempt, "by": by}))
 
     def started(self, child: int) -> None:
         """The program runs, as this process."""
@@ -103,9 +101,11 @@ class Peers(ABC):
 
     def begin(self, attempt: int) -> None:
         """Called before the program of another attempt starts."""
-        self.standing.begin(attempt)
+        self.state.begin(attempt)
         self._program_hello, self._sent, self.is_silent = None, {}, False
-        self._next_beat = 0.0  # due now: until the program speaks, the others apply the limit of one that does not
+        self._next_heartbeat = (
+            0.0  # due now: until the program connects, the others apply the limit of one that does not
+        )
         self.program.begin()
 
     def step(self) -> None:
@@ -114,39 +114,39 @@ class Peers(ABC):
         now = time.monotonic()
         for message in self.program.receive():
             try:
-                self._hear_program(*message)
+                self._handle_of_program(*message)
             except Exception:  # the launcher outlives whatever its program sends
                 logger.exception("a message of the program cannot be handled")
         self._notice_silence(now)
-        if now >= self._next_beat:
-            self._next_beat = now + self.heartbeat_seconds / BEATS
-            self._beat(now)
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + self.heartbeat_seconds / HEARTBEATS
+            self._send_heartbeat(now)
         self.tell_program()
 
     def seconds(self) -> Optional[float]:
         """Time until something is due; None: nothing is."""
-        return max(0.0, self._next_beat - time.monotonic())
+        return max(0.0, self._next_heartbeat - time.monotonic())
 
     def tell_program(self) -> None:
         """Sends the program the messages that it does not have yet."""
-        standing = self.standing
+        state = self.state
         if self._program_hello is None:
             return
-        if standing.met is not None and messages.MET not in self._sent:
-            self.program.heard_at = time.monotonic()  # its silence so far was expected
-            self._next_beat = 0.0  # its heartbeat limit, which may be short, applies from here on
-            self._send(messages.MET, {**standing.met, "hosts": self._hosts()})
-        if standing.refused is not None:
-            self._send(messages.REFUSED, standing.refused)
-        if standing.asked:
-            self._send(messages.ASKED, {"who": standing.asked})
-        if standing.first is not None:
-            code, message = standing.following or (min(standing.first.code, 1), standing.first.line)
-            end = {"process": standing.first.process, "code": code, "message": message, "kind": standing.first.kind}
-            self._send(messages.END, end)
-        elif standing.announced > standing.attempt:
-            code, message = standing.following or (1, "all programs of the job start again")
-            self._send(messages.END, {"process": -1, "code": code, "message": message, "kind": FAILED})
+        if state.met is not None and program.MET not in self._sent:
+            self.program.received_at = time.monotonic()  # its silence so far was expected
+            self._next_heartbeat = 0.0  # its heartbeat limit, which may be short, applies from here on
+            self._send(program.MET, {**state.met, "hosts": self._hosts()})
+        if state.refused is not None:
+            self._send(program.REFUSED, state.refused)
+        if state.asked:
+            self._send(messages.ASKED, {"who": state.asked})
+        if state.first is not None:
+            code, message = state.following or (min(state.first.code, 1), state.first.line)
+            end = {"process": state.first.process, "code": code, "message": message, "kind": state.first.kind}
+            self._send(program.END, end)
+        elif state.announced > state.attempt:
+            code, message = state.following or (1, "all programs of the job start again")
+            self._send(program.END, {"process": -1, "code": code, "message": message, "kind": FAILED})
 
     @abstractmethod
     def _step_connections(self) -> None:
@@ -160,9 +160,9 @@ class Peers(ABC):
     def report_if_connected(self, message: Message) -> None:
         """Sends a message to launcher 0 if there is a connection."""
 
-    def _beat(self, now: float) -> None:
-        """Sends a sign of life. `now` is monotonic."""
-        self.report_if_connected((messages.BEAT, {}))
+    def _send_heartbeat(self, now: float) -> None:
+        """Sends a heartbeat. `now` is monotonic."""
+        self.report_if_connected((messages.HEARTBEAT, {}))
 
     def _hosts(self) -> List[str]:
         """The hosts of all processes if this launcher knows them; otherwise empty."""
@@ -178,15 +178,15 @@ class Peers(ABC):
             self._sent[kind] = values
             self.program.send((kind, values))
 
-    def _hear_program(self, kind: str, values: Any) -> None:
-        attempt = {"attempt": self.standing.attempt}
+    def _handle_of_program(self, kind: str, values: Any) -> None:
+        attempt = {"attempt": self.state.attempt}
         if kind == messages.HELLO:
             self._program_hello = {"heartbeat_seconds": values.get("heartbeat_seconds")}
             self._program_hello.update({name: values.get(name) for name in ("configuration", "versions")})
             self._sent = {}
-            self.report_if_connected((messages.HERE, {**attempt, **self._program_hello}))
-        elif kind == messages.STATE:
-            self.report_if_connected((messages.STATE, {**attempt, "state": values}))
+            self.report_if_connected((messages.JOINED, {**attempt, **self._program_hello}))
+        elif kind == program.STATE:
+            self.report_if_connected((messages.PROGRESS, {**attempt, "state": values}))
         elif kind == messages.ASKED:
             self.was_asked(str(values.get("by", ""))[:40])
         elif kind == FAILED:
@@ -196,9 +196,9 @@ class Peers(ABC):
                 self.fail(code, time.time(), line, how)
 
     def _notice_silence(self, now: float) -> None:
-        """Reports a program that spoke and is silent now: it is frozen, or one thread keeps all others from running."""
-        silent = now - self.program.heard_at
-        speaks = self.program.speaks and messages.MET in self._sent
-        if speaks and not self.is_silent and silent > self.heartbeat_seconds:
+        """Reports a program that is connected and silent: it is frozen, or one thread keeps all others from running."""
+        silent = now - self.program.received_at
+        has_met = self.program.is_connected and program.MET in self._sent
+        if has_met and not self.is_silent and silent > self.heartbeat_seconds:
             self.is_silent = True
             self.fail(KILLED, time.time(), f"silent for {silent:.0f} s: it hangs, or a signal has stopped it", LOST)

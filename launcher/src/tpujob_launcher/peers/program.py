@@ -3,8 +3,8 @@
 A program that connects sends `hello` first, then messages as in `messages`; any other program is only watched from
 outside. A line that cannot be read is dropped, since program and launcher may be of different releases.
 
-One process speaks for the program: the first that connects, as long as it lives, or the one that the launcher itself
-started. A script may start its program again; processes that a program starts, such as data workers, are not heard.
+One process is connected as the program: the first, as long as it lives, or the one that the launcher itself started.
+A script may start its program again; processes that a program starts, such as data workers, are refused.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 LIMIT_BYTES = 1 << 18
 """Of a line of the program."""
+MET, REFUSED, END, STRAGGLER = "met", "refused", "end", "straggler"
+"""To the program: all have joined; why they cannot; which one ended first; to process 0, which ones are behind."""
+STATE = "state"
+"""From the program: its progress. `messages` has the other kinds."""
 SEND_SECONDS = 2.0
 """For a program to take a line."""
 
@@ -34,7 +38,7 @@ class ProgramLine:
     """The socket and, once the program has connected, the connection."""
 
     def __init__(self, folder: Optional[Path]) -> None:
-        """Listens in an empty folder; without one, or if it cannot hold a socket, no program speaks."""
+        """Listens in an empty folder; without one, or if it cannot hold a socket, no program connects."""
         self.variables: Dict[str, str] = {}
         """Environment variables by which the program finds the socket."""
         self._selector = selectors.DefaultSelector()
@@ -49,8 +53,8 @@ class ProgramLine:
         self.child: Optional[int] = None
         """The process that the launcher has started."""
         self.hello: Optional[Mapping[str, Any]] = None
-        """What the program reported about itself; None: no program speaks."""
-        self.heard_at = 0.0
+        """What the program reported about itself; None: no program connects."""
+        self.received_at = 0.0
         """Monotonic: when it last sent something."""
         self.has_left = False
         """Whether it has sent its goodbye."""
@@ -73,7 +77,7 @@ class ProgramLine:
         return self._selector.fileno()
 
     @property
-    def speaks(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether a program is connected and has not left."""
         return self._sock is not None and self.hello is not None and not self.has_left
 
@@ -95,7 +99,7 @@ class ProgramLine:
             self._sock.settimeout(SEND_SECONDS)
             self._sock.sendall(messages.to_line(message))
         except OSError as error:
-            logger.warning("the program does not hear its launcher: %s", error)
+            logger.warning("the program does not receive its launcher's messages: %s", error)
             self._drop()
         else:
             self._sock.setblocking(False)
@@ -105,7 +109,7 @@ class ProgramLine:
             self._listener.bind(address)
             self._listener.listen(4)
         except OSError as error:  # its path is too long, or the file system has none
-            logger.warning("the program cannot speak with its launcher: %s", error)
+            logger.warning("the program cannot connect to its launcher: %s", error)
         else:
             self._selector.register(self._listener, selectors.EVENT_READ)
             self.variables = {environment.PEERS_SOCKET: address}
@@ -120,7 +124,7 @@ class ProgramLine:
         if self._sock is not None:
             is_own = pid is not None and pid in (self.child, self._pid)
             if not is_own and not _is_gone(self._sock, self._pid):
-                logger.warning("process %s is not heard: process %s speaks for the program", pid, self._pid)
+                logger.warning("process %s is refused: process %s is connected as the program", pid, self._pid)
                 sock.close()
                 return []
             found = self._read(self._sock)
@@ -131,19 +135,19 @@ class ProgramLine:
         return found
 
     def _read(self, sock: socket.socket) -> List[Message]:
-        heard = b""
+        received = b""
         try:
             # Once: a program that never stops sending would keep its launcher from all other work.
-            heard = sock.recv(LIMIT_BYTES)
-            is_closed = not heard
+            received = sock.recv(LIMIT_BYTES)
+            is_closed = not received
         except BlockingIOError:
             is_closed = False
         except OSError:
             is_closed = True
-        *whole, self._received = (self._received + heard).split(b"\n")
+        *whole, self._received = (self._received + received).split(b"\n")
         found = []
         for message in filter(None, map(messages.parse, whole)):
-            self.heard_at = time.monotonic()
+            self.received_at = time.monotonic()
             kind, values = message
             if kind == messages.HELLO:
                 self.hello = values

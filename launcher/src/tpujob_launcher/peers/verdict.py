@@ -6,14 +6,14 @@ Launcher 0 decides: it has the progress of every process, and receives every end
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Collection, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Mapping, Sequence, Tuple
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
 from tpujob_contract.reports.progress_state import ProgressState
 from tpujob_launcher.peers.messages import END_CHARACTERS, LOST, STALLED, End
 
-ENDING = ("failed", "stopping", "finished")
+ENDING_PHASES = ("failed", "stopping", "finished")
 """Phases in which processes no longer take steps together."""
 
 Name = Callable[[int], str]
@@ -107,6 +107,13 @@ class Program:
     configuration: str
     """Hash of the configuration that it was given."""
     versions: Dict[str, str]
+
+
+def program(process: int, host: str, values: Mapping[str, Any]) -> Program:
+    """A program by its message."""
+    given = values.get("versions")
+    versions = {str(k): str(v) for k, v in given.items()} if isinstance(given, dict) else {}
+    return Program(process, host, str(values.get("configuration")), versions)
 
 
 def disagreement(one: Program, own: Program) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional
 
-from tpujob_launcher.tpu.holders import TpuFiles
+from tpujob_launcher.supervise.tpu import TpuFiles
 
 if sys.platform != "win32":
     import resource

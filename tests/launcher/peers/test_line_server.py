@@ -9,14 +9,14 @@ import pytest
 
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.connections import ports
-from tpujob_contract.connections.line_server import Line, LineServer
+from tpujob_launcher.peers.line_server import Line, LineServer
 
 
 class Members(LineServer):
     """Each says its number."""
 
     def __init__(self, listener: socket.socket) -> None:
-        super().__init__(listener, selectors.DefaultSelector(), 8)
+        super().__init__(listener, selectors.DefaultSelector(), 8, on_line=self.hear, on_loss=self.gone)
         self.lost: list[int | None] = []
 
     def hear(self, line: Line, text: bytes) -> str | None:

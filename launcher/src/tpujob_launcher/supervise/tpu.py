@@ -7,17 +7,26 @@ runs before the program starts, and names the holder.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 import struct
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Set
+from typing import Callable, Dict, List, Mapping, Set
 
-from tpujob_launcher.child.processes import command_line
+from tpujob_contract.environment import Process
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_launcher.supervise.outcome import Refused
+from tpujob_launcher.supervise.processes import command_line
+from tpujob_launcher.supervise.signals import STOP, SignalQueue
 
 if sys.platform != "win32":
     import fcntl
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -102,3 +111,41 @@ def _lock_holders(path: Path) -> List[int]:
         return []  # it does not exist, or belongs to another user, which libtpu reports itself
     kind, pid = answer[0], answer[4]
     return [] if kind == fcntl.F_UNLCK else [pid]
+
+
+def wait_for_tpu(
+    environ: Mapping[str, str],
+    process: Process,
+    tpu: TpuFiles,
+    signals: SignalQueue,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Returns once no other process holds the TPU; calls `meanwhile` repeatedly.
+
+    Waits at most a grace period, which is enough for a holder that is ending, and at most `startup_seconds`, after
+    which the other processes do not wait for this one.
+
+    Raises:
+        Refused: It is still held then, or this process is asked to stop.
+    """
+    if not wants_whole_tpu(environ):
+        return
+    limit = min(process.grace_seconds, process.startup_seconds)
+    deadline = time.monotonic() + limit
+    is_told = False
+    while True:
+        holders = "; ".join(map(str, find_holders(tpu)))
+        if not holders:
+            return
+        if time.monotonic() >= deadline:
+            raise Refused(
+                ExitCode.TPU_HELD, f"the TPU is in use: {holders}, still after {limit} s; end it, or use another host"
+            )
+        if not is_told:
+            logger.warning("the TPU is in use: %s; waiting up to %d s", holders, limit)
+            is_told = True
+        meanwhile()
+        for number in signals.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
+            if number in STOP:
+                name = signal.Signals(number).name
+                raise Refused(ExitCode.STOPPED, f"told to stop by {name} before anything was started; {holders}")

@@ -1,30 +1,27 @@
-"""The messages of launcher 0 as state, kept by each launcher. Pure."""
+"""What a launcher knows of the round of its job, from the messages of launcher 0. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, Message, attempt_in, end_in, printable
+from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, attempt_in, end_in, printable
 from tpujob_launcher.peers.verdict import after
 
 
-class Standing:
-    """State of one launcher; only messages of launcher 0 change it."""
+class State:
+    """State of one launcher."""
 
-    def __init__(self, process: int = 0, *, is_newcomer: bool = False) -> None:
-        """Starts in the first attempt; a newcomer, in a replaced pod, in none until launcher 0 names one."""
+    def __init__(self, process: int = 0, *, is_replacement: bool = False) -> None:
+        """Starts in the first attempt; a replaced pod starts in none until launcher 0 names one."""
         self._process = process
-        first = -1 if is_newcomer else 0
+        first = -1 if is_replacement else 0
         self.attempt = first
         """The attempt that this launcher's program is in; -1: none has started."""
         self.announced = first
         """The attempt that follows, or the running one."""
         self.allowed = first
         """The attempt that may start, or the running one."""
-        self.cause = ""
-        """Why the last attempt ended."""
         self.end: Optional[End] = None
         """The end of the last attempt; None: launcher 0 did not name it."""
         self.over: Optional[str] = None
@@ -45,6 +42,11 @@ class Standing:
         """Why they cannot join."""
 
     @property
+    def cause(self) -> str:
+        """Why the last attempt ended."""
+        return printable(str(self.end), 2 * LINE_CHARACTERS) if self.end else ""
+
+    @property
     def has_to_end(self) -> bool:
         """Whether the running program has to end because another process failed."""
         first = self.first
@@ -61,24 +63,32 @@ class Standing:
             return None
         return after(self.first, self.first_host, self.asked)
 
-    def take(self, message: Message) -> None:
-        """Applies a message of launcher 0; drops anything else."""
-        kind, values = message
-        attempt = attempt_in(values)
-        if kind == messages.OVER:
-            self.over = printable(str(values.get("reason", "")))
-        elif kind == messages.WELCOME and attempt is not None and values.get("running") is True:
-            if attempt > self.allowed:
-                self.end = None  # of an attempt that ended without this launcher
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Takes over the state of the round; ignores what is invalid."""
+        if "over" in values:
+            self.over = printable(str(values["over"]))
+        attempt, is_running = attempt_in(values), values.get("running") is True
+        if attempt is None:
+            return
+        if is_running:
+            # An account has the end of an attempt that ended without this launcher.
+            end = None if "account" in values else end_in(values, "end")
+            self.end = end if attempt > self.allowed else self.end
             self._allow(attempt)
-        elif kind in (messages.WELCOME, messages.RESTART) and attempt is not None:
-            self.announced = max(self.announced, attempt)
-        elif kind == messages.GO and attempt is not None:
-            self._allow(attempt)
-            self.cause = printable(str(values.get("cause", "")), 2 * LINE_CHARACTERS)
-            self.end = end_in(values)
-        elif attempt == self.allowed:
-            self._take_of_attempt(kind, values)
+        self.announced = max(self.announced, attempt)
+        if self.allowed != (attempt if is_running else attempt - 1):
+            return
+        first, met, refused = end_in(values, "first"), values.get("met"), values.get("refused")
+        if first is not None:
+            self.first, self.first_host = first, printable(str(values["first"].get("host", "")))
+        self.asked = self.asked or printable(str(values.get("asked", "")))
+        self.met = self.met or (met if isinstance(met, dict) else None)
+        self.refused = self.refused or (refused if isinstance(refused, dict) else None)
+
+    def begin(self, attempt: int) -> None:
+        """Called before the program of an attempt starts."""
+        self._allow(attempt)
+        self.attempt = attempt
 
     def _allow(self, attempt: int) -> None:
         """Applies messages about that attempt from here on: it may end before the program here has started."""
@@ -86,19 +96,3 @@ class Standing:
             self.allowed = attempt
             self._forget()
         self.announced = max(self.announced, attempt)
-
-    def _take_of_attempt(self, kind: str, values: Mapping[str, Any]) -> None:
-        end = end_in(values) if kind == messages.END else None
-        if end is not None:
-            self.first, self.first_host = end, printable(str(values.get("host", "")))
-        elif kind == messages.ASKED:
-            self.asked = self.asked or printable(str(values.get("who", "")))
-        elif kind == messages.MET:
-            self.met = self.met or values
-        elif kind == messages.REFUSED:
-            self.refused = self.refused or values
-
-    def begin(self, attempt: int) -> None:
-        """Called before the program of an attempt starts."""
-        self._allow(attempt)
-        self.attempt = attempt

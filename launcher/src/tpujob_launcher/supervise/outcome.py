@@ -8,7 +8,7 @@ from typing import List, Optional, Tuple
 
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line, stopped_line
-from tpujob_launcher.child.program_end import ProgramEnd
+from tpujob_launcher.supervise.program_end import ProgramEnd
 
 
 @dataclass(frozen=True)

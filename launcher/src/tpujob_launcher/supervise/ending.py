@@ -14,8 +14,9 @@ from typing import Dict, List, Optional, Tuple
 
 from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_contract.grace import margin_seconds
-from tpujob_launcher.child.outcome import ExitResult
-from tpujob_launcher.child.program_end import ProgramEnd
+from tpujob_launcher.peers.timing import FINISHED_SECONDS
+from tpujob_launcher.supervise.outcome import ExitResult
+from tpujob_launcher.supervise.program_end import ProgramEnd
 
 LEFTOVER_SECONDS = 5.0
 """How long a process may outlive the program that started it. Short: a restart of the whole job waits for it."""
@@ -40,10 +41,7 @@ DRAIN_SECONDS, DRAIN_TO_START_AGAIN_SECONDS = 60.0, 20.0
 launcher 0 waits a minute for that, for programs that save, and for leftover processes."""
 
 SPEAKING_SECONDS = 8.0
-"""How long a program that speaks with its launcher may take to end by itself: it writes its last report."""
-
-FINISHED_SECONDS = 60.0
-"""How long a program that has peers may be in its exit handlers, without a failure, before that is reported."""
+"""How long a program that is connected to its launcher may take to end by itself: it writes its last report."""
 
 _NAME_SECONDS = 1.0
 """How long a program may take to end after its last traceback before that is logged."""
@@ -160,13 +158,13 @@ class Ending:
         return True
 
     def peer_failed(
-        self, following: Optional[Tuple[int, str]], *, speaks: bool, is_silent: bool, in_place: bool, now: float
+        self, following: Optional[Tuple[int, str]], *, is_connected: bool, is_silent: bool, in_place: bool, now: float
     ) -> None:
         """The program of another host has failed. This one cannot take another step, so it has to end.
 
         Args:
             following: Exit code and message that follow for this program.
-            speaks: Whether it speaks with its launcher, and learns of the failure by itself.
+            is_connected: Whether it is connected to its launcher, and learns of the failure by itself.
             is_silent: Whether it spoke before and has stopped.
             in_place: Whether all may start again in their containers.
             now: Monotonic.
@@ -176,7 +174,7 @@ class Ending:
         if is_silent:
             self._diagnostics.append("the program no longer answers its launcher, or is frozen: killed")
             self._due[Act.SHOW_STACKS] = now
-        if speaks:
+        if is_connected:
             self._due[Act.KILL] = now + SPEAKING_SECONDS
             return
         own, seconds = (0.0, ASKED_TO_START_AGAIN_SECONDS) if in_place else (OWN_END_SECONDS, ASKED_SECONDS)

@@ -12,9 +12,8 @@ import os
 import selectors
 import socket
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Dict, Optional
+from typing import Callable, Dict, Optional
 
 logger = logging.getLogger(__name__)
 
@@ -57,17 +56,28 @@ class Line:
     unsent: bytearray = field(default_factory=bytearray)
 
 
-class LineServer(ABC):
+class LineServer:
     """All connections to one listener."""
 
-    def __init__(self, listener: socket.socket, selector: selectors.BaseSelector, expected: int) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        expected: int,
+        *,
+        on_line: Callable[[Line, bytes], Optional[str]],
+        on_loss: Callable[[Line, str], None],
+    ) -> None:
         """Listens.
 
         Args:
             listener: This object takes it over, and closes it.
             selector: For its sockets; this object takes it over, too.
             expected: The number of members.
+            on_line: Handles a line of text, and may identify its connection; returns why to drop it, or None.
+            on_loss: Called when a connection is dropped, with the reason, or "" if the other end has closed it.
         """
+        self._on_line, self._on_loss = on_line, on_loss
         self.members: Dict[int, Line] = {}
         """The connection of each connected member."""
         self._expected = expected
@@ -80,14 +90,6 @@ class LineServer(ABC):
         self._spare = os.open(os.devnull, os.O_RDONLY)
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
-
-    @abstractmethod
-    def hear(self, line: Line, text: bytes) -> Optional[str]:
-        """Handles a line of text, and may identify its connection; returns why to drop the connection, or None."""
-
-    @abstractmethod
-    def gone(self, line: Line, why: str) -> None:
-        """Called when a connection is dropped: `why` is the reason, or "" if the other end has closed it."""
 
     def identify(self, line: Line, member: int) -> None:
         """Assigns a connection to a member; an older one of the same member is dropped."""
@@ -138,7 +140,7 @@ class LineServer(ABC):
             del self.members[line.member]
         self._connections.unregister(line.sock)
         line.sock.close()
-        self.gone(line, why)
+        self._on_loss(line, why)
 
     def close(self) -> None:
         """Closes everything."""
@@ -190,18 +192,18 @@ class LineServer(ABC):
 
     def _receive(self, line: Line) -> None:
         try:
-            heard = line.sock.recv(MAX_LINE_BYTES)
+            received = line.sock.recv(MAX_LINE_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
-            heard, line.is_silent = b"", is_unreachable(error)
-        if not heard:
+            received, line.is_silent = b"", is_unreachable(error)
+        if not received:
             self.drop(line)
             return
-        *whole, line.received = (line.received + heard).split(b"\n")
+        *whole, line.received = (line.received + received).split(b"\n")
         for text in whole:
             try:
-                why = self.hear(line, text)
+                why = self._on_line(line, text)
             except Exception:  # this object serves all connections
                 logger.exception("a message cannot be handled")
                 why = "a message that cannot be handled"

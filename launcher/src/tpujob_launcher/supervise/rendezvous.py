@@ -11,13 +11,13 @@ from typing import Optional
 from tpujob_contract.connections.open_files import TooFewFiles
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
-from tpujob_launcher.child.outcome import ExitResult, exit_code_of
-from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
-from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
 from tpujob_launcher.peers.messages import BYE, FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.server import Server
+from tpujob_launcher.peers.timing import LONGEST_PAUSE_SECONDS, READY_SECONDS
+from tpujob_launcher.supervise.outcome import ExitResult, exit_code_of
+from tpujob_launcher.supervise.signals import STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ def meet(process: Process, folder: Path) -> Optional[Peers]:
         problem = f"port {process.launcher_port} cannot be had: {error}"
     except TooFewFiles as error:
         problem = str(error)
-    logger.warning("the launchers of this job cannot meet, and who fails first is not told to all: %s", problem)
+    logger.warning(
+        "the launchers of this job cannot connect, and the first failure is not reported to all: %s", problem
+    )
     return None
 
 
@@ -58,12 +60,12 @@ def announce_end(peers: Peers, result: ExitResult, words: str) -> None:
     code, failure = exit_code_of(result)[0], result.failure
     if result.stop_signal is not None:
         peers.was_stopped = True
-        peers.report((STOPPING, {"at": result.stopped_at}))
+        peers.report((BYE, {"why": STOPPING, "at": result.stopped_at}))
     elif result.ended_by_peer:
         return
     elif code == ExitCode.FINISHED:
         peers.has_finished = True
-        peers.report((FINISHED, {}))
+        peers.report((BYE, {"why": FINISHED}))
     elif code == ExitCode.STOPPED and not peers.in_place:
         peers.report_if_connected((BYE, {}))  # other processes with this code may save for longer
     else:
@@ -81,7 +83,7 @@ def next_attempt(peers: Peers, signals: SignalQueue, code: int) -> Optional[int]
         return None
     following = _following(peers, signals)
     if following is None:
-        reason = "it was asked to stop" if peers.was_stopped else peers.standing.over or "no answer"
+        reason = "it was asked to stop" if peers.was_stopped else peers.state.over or "no answer"
         logger.warning("exit code %s; no further attempt in this container: %s", describe(code), reason)
     return following
 
@@ -90,30 +92,30 @@ def stop_between(peers: Peers, number: int) -> None:
     """The container got this stop signal while no program ran: no further attempt starts in it."""
     logger.warning("told to stop by %s between two attempts", signal.Signals(number).name)
     peers.was_stopped = True
-    peers.report((STOPPING, {"at": time.time()}))
+    peers.report((BYE, {"why": STOPPING, "at": time.time()}))
 
 
 def refuse(peers: Peers, code: int, line: str) -> None:
     """Reports to the others that the program of this attempt does not start here: exit code and reason."""
     if code == ExitCode.STOPPED:
-        peers.report((STOPPING, {"at": time.time()}))
-    elif peers.standing.attempt >= 0:
+        peers.report((BYE, {"why": STOPPING, "at": time.time()}))
+    elif peers.state.attempt >= 0:
         peers.fail(code, time.time(), line)
 
 
 def _following(peers: Peers, signals: SignalQueue) -> Optional[int]:
     """The attempt that launcher 0 lets start; reports to each launcher 0, old or new, that this one is ready for it."""
-    standing = peers.standing
-    attempt = standing.attempt
+    state = peers.state
+    attempt = state.attempt
     deadline = time.monotonic() + ANSWER_SECONDS + (peers.process.startup_seconds if peers.replaces_pods else 0)
     ready_for = (attempt, -1)
-    while standing.over is None and time.monotonic() < deadline:
-        if standing.announced > attempt and ready_for != (standing.announced, peers.welcomes):
-            ready_for = (standing.announced, peers.welcomes)
-            peers.report((READY, {"attempt": standing.announced}))
-        if standing.allowed > attempt:
-            logger.warning("attempt %d in the same containers: %s", standing.allowed, standing.cause)
-            return standing.allowed
+    while state.over is None and time.monotonic() < deadline:
+        if state.announced > attempt and ready_for != (state.announced, peers.welcomes):
+            ready_for = (state.announced, peers.welcomes)
+            peers.report((READY, {"attempt": state.announced}))
+        if state.allowed > attempt:
+            logger.warning("attempt %d in the same containers: %s", state.allowed, state.cause)
+            return state.allowed
         seconds = peers.seconds()
         for number in signals.wait(1.0 if seconds is None else min(1.0, seconds), peers):
             if number in STOP:

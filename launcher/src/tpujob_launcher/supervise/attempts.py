@@ -13,19 +13,18 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 from tpujob_contract import environment as names
 from tpujob_contract.environment import DistributedProcess, Process, read_environment
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.attempts.environment import child_environment
-from tpujob_launcher.attempts.supervisor import run
-from tpujob_launcher.child.outcome import ExitResult, Refused, exit_code_of, last_words
-from tpujob_launcher.child.program_end import ProgramEnds
-from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.frameworks import known as frameworks
-from tpujob_launcher.peers.meeting import announce_end, join, next_attempt, stop_between
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports import in_place_page
 from tpujob_launcher.reports.progress import Progress
 from tpujob_launcher.reports.termination_message import TerminationMessage
-from tpujob_launcher.tpu.holders import TpuFiles
-from tpujob_launcher.tpu.waiting import wait_for_tpu
+from tpujob_launcher.supervise.environment import child_environment
+from tpujob_launcher.supervise.outcome import ExitResult, Refused, exit_code_of, last_words
+from tpujob_launcher.supervise.program_end import ProgramEnds
+from tpujob_launcher.supervise.rendezvous import announce_end, join, next_attempt, stop_between
+from tpujob_launcher.supervise.signals import SignalQueue
+from tpujob_launcher.supervise.supervisor import run
+from tpujob_launcher.supervise.tpu import TpuFiles, wait_for_tpu
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class Container:
             Refused: an attempt does not start.
         """
         peers = self.peers
-        attempt = self._join(peers) if peers is not None and peers.standing.attempt < 0 else 0
+        attempt = self._join(peers) if peers is not None and peers.state.attempt < 0 else 0
         while True:
             result, report = self._run(attempt)
             following = next_attempt(peers, self.signals, exit_code_of(result)[0]) if peers is not None else None
@@ -74,14 +73,14 @@ class Container:
             self.message.last_line = peers.history.line
             if peers.was_stopped:
                 raise Refused(ExitCode.STOPPED, "told to stop before the other launchers let the program start")
-            why = peers.standing.over or "launcher 0 does not answer"
+            why = peers.state.over or "launcher 0 does not answer"
             raise Refused(ExitCode.NO_ATTEMPT_LEFT, f"this pod has come to no attempt of the others: {why}")
         self._begin(peers, attempt)
         return attempt
 
     def _begin(self, peers: Peers, attempt: int, *, message: str = "", output: str = "") -> None:
         """Adds the end of the last attempt to the account before another one starts."""
-        peers.history.add(peers.standing.end, message=message, output=output, now=time.time())
+        peers.history.add(peers.state.end, message=message, output=output, now=time.time())
         self.message.clear()
         self.message.last_line = peers.history.line
         peers.begin(attempt)
@@ -130,7 +129,7 @@ class Container:
         return {
             **self.environ,
             names.IN_PLACE_ATTEMPT: str(attempt),
-            names.IN_PLACE_CAUSE: self.peers.standing.cause,
+            names.IN_PLACE_CAUSE: self.peers.state.cause,
             names.IN_PLACE_ACCOUNT: self.peers.history.json,
         }
 

@@ -15,14 +15,22 @@ import subprocess
 import time
 from typing import Callable, Mapping, Optional, Sequence
 
-from tpujob_launcher.child.ending import FINISHED_SECONDS, Act, Ending
-from tpujob_launcher.child.leftovers import end_leftovers
-from tpujob_launcher.child.outcome import ExitResult
-from tpujob_launcher.child.output import Output
-from tpujob_launcher.child.processes import adopt_orphans, descendants, die_with, is_stopped, reap, send
-from tpujob_launcher.child.program_end import ProgramEnds
-from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
 from tpujob_launcher.peers.peers import Peers
+from tpujob_launcher.peers.timing import FINISHED_SECONDS
+from tpujob_launcher.supervise.ending import Act, Ending
+from tpujob_launcher.supervise.outcome import ExitResult
+from tpujob_launcher.supervise.output import Output
+from tpujob_launcher.supervise.processes import (
+    adopt_orphans,
+    descendants,
+    die_with,
+    end_leftovers,
+    is_stopped,
+    reap,
+    send,
+)
+from tpujob_launcher.supervise.program_end import ProgramEnds
+from tpujob_launcher.supervise.signals import FORWARDED, STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
 
@@ -130,9 +138,9 @@ class _Supervision:
             self.peers.step()  # the last messages of the program to its launcher
         if self.peers is None:
             return self.ending.result(child.returncode, ended_at, None)
-        standing = self.peers.standing
-        result = self.ending.result(child.returncode, ended_at, standing.following)
-        return dataclasses.replace(result, other_asked=standing.asked)
+        state = self.peers.state
+        result = self.ending.result(child.returncode, ended_at, state.following)
+        return dataclasses.replace(result, other_asked=state.asked)
 
     @property
     def _printed_at(self) -> float:
@@ -154,12 +162,12 @@ class _Supervision:
             return
         peers.step()
         # A program that was asked to stop itself saves, and has the grace period for that.
-        if peers.standing.has_to_end and not ending.ended_by_peer and ending.stop_signal is None:
-            if peers.standing.following is not None:
-                logger.warning("the program has to end: %s", peers.standing.following[1])
+        if peers.state.has_to_end and not ending.ended_by_peer and ending.stop_signal is None:
+            if peers.state.following is not None:
+                logger.warning("the program has to end: %s", peers.state.following[1])
             ending.peer_failed(
-                peers.standing.following,
-                speaks=peers.program.speaks,
+                peers.state.following,
+                is_connected=peers.program.is_connected,
                 is_silent=peers.is_silent,
                 in_place=peers.in_place > 0,
                 now=time.monotonic(),

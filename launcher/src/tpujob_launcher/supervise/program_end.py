@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.child import jax_initialize, start_hook
+from tpujob_launcher.supervise import jax_initialize, start_hook
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class ProgramEnds:
         self._folder.mkdir()
         for module, name in ((start_hook, "sitecustomize"), (jax_initialize, start_hook.JAX_MODULE)):
             file = f"{module.__name__.rpartition('.')[2]}.py"
-            content = pkgutil.get_data("tpujob_launcher.child", file) or b""
+            content = pkgutil.get_data("tpujob_launcher.supervise", file) or b""
             (self._folder / f"{name}.py").write_bytes(content)
         self._address = str(folder / "socket")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
