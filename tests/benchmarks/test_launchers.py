@@ -3,7 +3,7 @@
 from benchmarks.launchers import measure
 
 SIZE, REAL = 8, 2
-START, RESTART = ("hello", "here", "met"), ("end", "restart", "ready", "go")
+START, RESTART = ("hello", "state"), ("state", "ready", "state")
 
 
 def test_real_and_simulated_launchers_start_again_together() -> None:

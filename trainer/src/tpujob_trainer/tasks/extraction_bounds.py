@@ -13,7 +13,6 @@ from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
 from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.weights.load import model_read
 from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, forward_flops_per_token
 
 SCALE_BYTES = 4
@@ -98,6 +97,8 @@ def shape_of(config: TrainerConfig, vocabulary: int, reach_seconds: float = REAC
         NotFoundError: config.json cannot be read from here.
     """
     if config.model.from_ is not None:
+        from tpujob_trainer.model.weights.load import model_read
+
         return model_read(config.model, reach_seconds).shape
     try:
         return config.model.resolve(vocabulary=vocabulary, platform="tpu")
