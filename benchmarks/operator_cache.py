@@ -39,12 +39,12 @@ def manifest(index: int, *, hosts: int, suspend: bool) -> dict[str, Any]:
         "message": "Suspended by spec.suspend; set it to false to go on.",
         "observedGeneration": 1,
         "jobSet": name,
-        "jobSetUid": f"jobset-{index}",
+        "internal": {"jobSetUid": f"jobset-{index}"},
         "incarnation": 1,
         "hosts": hosts,
         "hostsReady": 0 if suspend else hosts,
         "startTime": CREATED,
-        "stepTime": CREATED,
+        "progress": {"stepTime": CREATED},
     }
     metadata = {
         "name": name,

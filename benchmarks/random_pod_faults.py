@@ -178,13 +178,13 @@ class Round(random_rounds.Round):
         self.wait("it to be suspended", lambda: self.jobs.status(JOB).get("phase") == "Suspended")
         disruptions = sum(each.fault in DISRUPTIONS for each in self.struck)
         unseen = sum(each.fault in TAKES_WITNESSES for each in self.struck)
-        expected = {"restarts": len(self.struck), "disruptions": disruptions}
+        expected = {"restarts.total": len(self.struck), "restarts.disruptions": disruptions}
         found: dict[str, int] = {}
 
         def are_right() -> bool:
             status = self.jobs.status(JOB)
-            found.update({name: status.get(name) or 0 for name in (*expected, "unexplainedRestarts")})
-            return expected.items() <= found.items() and found["unexplainedRestarts"] <= unseen
+            found.update({name: status.get(name) or 0 for name in (*expected, "restarts.unexplained")})
+            return expected.items() <= found.items() and found["restarts.unexplained"] <= unseen
 
         try:
             wait_for("the accounts", are_right, timeout_seconds=GONE_SECONDS)

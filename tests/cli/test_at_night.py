@@ -20,7 +20,7 @@ JOB = {"metadata": {"name": "llama", "creationTimestamp": "2029-12-31T00:00:00Z"
     ("status", "lines"),
     [
         (
-            {"crashes": 3, "step": 130, "lastCheckpointStep": 100},
+            {"restarts": {"charged": 3}, "step": 130, "lastCheckpointStep": 100},
             [
                 "  crashes since the last progress: 3 of 3 allowed",
                 "  a retry goes on from step 100: steps 101 to 130 are done again",

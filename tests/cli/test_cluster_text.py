@@ -56,7 +56,15 @@ def test_ages_are_short(since: str | None, text: str) -> None:
 
 
 def test_the_table_is_aligned_and_leaves_the_unknown_empty() -> None:
-    known = job(phase="Running", hosts=8, hostsReady=8, step=10, steps=20, loss=2.5, tokensPerSecond=1e6, restarts=1)
+    known = job(
+        phase="Running",
+        hosts=8,
+        hostsReady=8,
+        step=10,
+        steps=20,
+        progress={"loss": 2.5, "tokensPerSecond": 1e6},
+        restarts={"total": 1},
+    )
     lines = table.render([table.COLUMNS, *table.rows([known, job()], NOW)])
     assert lines[1].split() == ["llama", "2xv5e-16", "Running", "8/8", "10/20", "1,000,000", "2.500", "1", "70m"]
     assert lines[2].split() == ["llama", "2xv5e-16", "0", "70m"]
@@ -197,7 +205,7 @@ def test_tpu_nodes_are_counted_by_kind() -> None:
 
 def test_units_of_workers_are_described() -> None:
     units = {"total": 1200, "done": 400, "claimed": 8, "left": 792, "rowsPerSecond": 70.2, "failures": {"storage": 3}}
-    text = "\n".join(describe(job(phase="Running", units=units), [], [], NOW))
+    text = "\n".join(describe(job(phase="Running", progress={"units": units}), [], [], NOW))
     assert "  units: 400 of 1,200 done, 8 claimed, 792 left, 70.2 rows/s" in text
     assert "by cause: storage 3" in text
 
@@ -234,7 +242,7 @@ def test_the_last_checkpoint_is_shown_as_the_operator_writes_it() -> None:
 
 @pytest.mark.parametrize(
     ("status", "is_told"),
-    [({"step": 5}, True), ({"step": 0}, False), ({"steps": 9}, False), ({"steps": 9, "restarts": 1}, True)],
+    [({"step": 5}, True), ({"step": 0}, False), ({"steps": 9}, False), ({"steps": 9, "restarts": {"total": 1}}, True)],
     ids=["after steps", "before them", "before a report", "a restart without a checkpoint"],
 )
 def test_lack_of_a_checkpoint_is_told_once_there_is_something_to_lose(status: dict, is_told: bool) -> None:
@@ -243,8 +251,8 @@ def test_lack_of_a_checkpoint_is_told_once_there_is_something_to_lose(status: di
 
 
 def test_hosts_that_the_trainer_names_are_described() -> None:
-    hosts = {"stragglerMessage": "process 1 on host b (training)", "preflightMessage": "host c is slow"}
-    in_place = {"inPlaceRestarts": 2, "inPlaceCause": "process 1 ended with exit code 137"}
+    hosts = {"progress": {"stragglerMessage": "process 1 on host b (training)", "preflightMessage": "host c is slow"}}
+    in_place = {"restarts": {"inThesePods": 2, "inPlaceCause": "process 1 ended with exit code 137"}}
     text = "\n".join(describe(job(phase="Running", **hosts, **in_place), [], [], NOW))
     assert "behind the others: process 1 on host b (training)" in text
     assert "slow or odd hosts, found before the first step: host c is slow" in text
@@ -254,7 +262,7 @@ def test_hosts_that_the_trainer_names_are_described() -> None:
 def test_restarts_in_the_same_pods_are_described() -> None:
     first = {"attempt": 0, "number": 1, "cause": "Crash", "host": "slice 0 host 1", "exitCode": 137, "message": "a\nb"}
     second = {"attempt": 0, "number": 2, "cause": "Unexplained", "step": 40, "nextStep": 20, "seconds": 12}
-    status = {"restarts": 2, "unexplainedRestarts": 1, "inPlaceTotal": 2, "inPlaceAttempts": [first, second]}
+    status = {"restarts": {"total": 2, "unexplained": 1, "inPlace": 2, "inPlaceAttempts": [first, second]}}
     text = "\n".join(describe(job(phase="Running", **status), [], [], NOW))
     assert (
         """\

@@ -10,6 +10,7 @@ from typing import Any
 from tests.e2e import waiting
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
+from tests.statuses import flat
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import CommandError
 from tpujob_contract.connections import ports
@@ -81,9 +82,9 @@ class Jobs:
         )
 
     def status(self, name: str) -> Object:
-        """The job's status now; empty while it has none."""
+        """The job's status now, flat; empty while it has none."""
         job = self.cluster.get("ttj", name, self.namespace)
-        return (job or {}).get("status") or {}
+        return flat((job or {}).get("status") or {})
 
     def wait(
         self, name: str, what: str, holds: Callable[[Object], Any], *, seconds: float = PATIENCE_SECONDS

@@ -82,7 +82,7 @@ def test_one_changed_byte_is_refused(jobs: Jobs, folder: Path, monkeypatch: pyte
     status = jobs.wait_phase("changed", "Failed")
     assert "init container code: tpujob code: spec.code.sha256: " in status["failure"]["message"]
     assert status["failure"]["exitCode"] == 78
-    assert not status.get("restarts")
+    assert not status.get("restarts.total")
 
 
 def test_code_that_is_not_there_is_refused(jobs: Jobs, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_commit_that_is_not_there_is_refused(jobs: Jobs, mirror: tuple[str, str]
     said = f"init container code: tpujob code: spec.code.commit: the repository has no object {NOWHERE} (the commit); "
     assert said in status["failure"]["message"]
     assert status["failure"]["exitCode"] == 77
-    assert not status.get("restarts")
+    assert not status.get("restarts.total")
 
 
 def test_server_out_of_reach_is_a_crash(jobs: Jobs) -> None:
@@ -118,4 +118,4 @@ def test_server_out_of_reach_is_a_crash(jobs: Jobs) -> None:
     _run(jobs, "unreachable", code, restarts={"crashes": 0})
     status = jobs.wait_phase("unreachable", "Failed")
     assert "llama.git: Failed to establish a new connection: " in status["failure"]["message"]
-    assert (status["failure"]["exitCode"], status["crashes"]) == (1, 1)
+    assert (status["failure"]["exitCode"], status["restarts.charged"]) == (1, 1)

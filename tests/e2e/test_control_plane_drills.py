@@ -77,7 +77,7 @@ def test_deletions_between_two_places_of_the_watches_are_noticed(training: Jobs)
     wait_for("a refused watch", lambda: refused_watches(jobs, pod) > asked, timeout_seconds=PATIENCE_SECONDS)
     jobs.wait_phase("new", "Succeeded")
     assert reasons(jobs.wait_phase("bereft", "Failed"), "Failed") == ["JobSetDeleted"]
-    assert jobs.wait_phase("again", "Running")["jobSetUid"] != old["jobSetUid"]
+    assert jobs.wait_phase("again", "Running")["internal.jobSetUid"] != old["internal.jobSetUid"]
     assert_goes_on(jobs, before)
     assert jobset_names(jobs) == {JOB, "again", "new"}
     assert operator_pod.name(jobs) == pod

@@ -24,7 +24,7 @@ def test_code_that_no_restart_can_help_ends_the_job(jobs: Jobs, code: int) -> No
     assert status["failure"]["host"] == "slice 0 host 1"
     assert status["failure"]["exitCode"] == code
     assert "does not know this account" in status["failure"]["message"]
-    assert status.get("restarts", 0) == 0
+    assert status.get("restarts.total", 0) == 0
 
 
 @pytest.mark.parametrize(("code", "crashes"), [(1, 1), (75, 0)])
@@ -34,8 +34,8 @@ def test_code_that_may_pass_restarts_the_job(jobs: Jobs, code: int, crashes: int
     jobs.run("job", f"{program}sys.exit({code} if first else 0)")
 
     status = jobs.wait_phase("job", "Succeeded")
-    assert status["restarts"] == 1
-    assert status.get("crashes", 0) == crashes
+    assert status["restarts.total"] == 1
+    assert status.get("restarts.charged", 0) == crashes
 
 
 # The slices meet, and leave at the same moment, each with its own code; in the next attempt the job goes on for long.
@@ -79,8 +79,8 @@ def test_crash_counts_although_another_slice_stopped_in_order(jobs: Jobs) -> Non
 
     jobs.run("job", program, accelerator="cpu:1x1", slices=2, gracePeriodSeconds=15)
 
-    status = jobs.wait("job", "a restart", lambda status: status.get("restarts"))
+    status = jobs.wait("job", "a restart", lambda status: status.get("restarts.total"))
     status = jobs.wait("job", "the second attempt", lambda status: status.get("phase") == "Running")
-    assert status["restarts"] == 1
-    assert status["crashes"] == 1
+    assert status["restarts.total"] == 1
+    assert status["restarts.charged"] == 1
     assert status["failure"]["exitCode"] == 1

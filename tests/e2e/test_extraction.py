@@ -50,7 +50,7 @@ def test_lost_workers_leave_nothing_undone(jobs: Jobs, corpus: str) -> None:
             "features", accelerator="cpu:1x1", workers=WORKERS, checkpointDir=jobs.checkpoint_dir("features"),
             trainer=trainer, resources={"limits": {"memory": "2Gi"}},
         )  # fmt: skip
-        jobs.wait("features", "units done", lambda status: (status.get("units") or {}).get("done", 0) > 0)
+        jobs.wait("features", "units done", lambda status: (status.get("progress.units") or {}).get("done", 0) > 0)
         pods = {pod["metadata"]["name"]: pod for pod in jobs.pods("features")}
         assert len(pods) == WORKERS
         deleted, killed, *_ = sorted(pods)
@@ -67,7 +67,7 @@ def test_lost_workers_leave_nothing_undone(jobs: Jobs, corpus: str) -> None:
     status = jobs.wait_phase("features", "Succeeded", seconds=3 * PATIENCE_SECONDS)
 
     done = [name for name in jobs.objects("features", "done/") if name.endswith(".json")]
-    assert status["units"]["done"] == status["units"]["total"] == len(done) == ROWS // UNIT_ROWS
+    assert status["progress.units"]["done"] == status["progress.units"]["total"] == len(done) == ROWS // UNIT_ROWS
     results = [json.loads(jobs.storage.read(f"{jobs.namespace}/features/{name}")) for name in done]
     assert sum(result["rows"] for result in results) == ROWS
     files = jobs.objects("features", "out/")

@@ -78,12 +78,17 @@ def test_killed_trainer_goes_on_in_the_same_pods(jobs: Jobs) -> None:
 
     kill(jobs, before[1]["metadata"]["name"])
 
-    status = jobs.wait(JOB, "an attempt in place", lambda status: status.get("inPlaceRestarts") == 1)
+    status = jobs.wait(JOB, "an attempt in place", lambda status: status.get("restarts.inThesePods") == 1)
     restored = jobs.wait_until_it_trains(JOB)
     assert restored >= saved["lastCheckpointStep"]
     later = jobs.wait(JOB, "a later step", lambda status: (status.get("step") or 0) > restored)
-    assert status["inPlaceCause"].startswith("process 1 ended with exit code 137")
-    assert (later["phase"], later["restarts"], later["inPlaceTotal"], later.get("crashes")) == ("Running", 1, 1, None)
+    assert status["restarts.inPlaceCause"].startswith("process 1 ended with exit code 137")
+    assert (later["phase"], later["restarts.total"], later["restarts.inPlace"], later.get("restarts.charged")) == (
+        "Running",
+        1,
+        1,
+        None,
+    )
     after = jobs.pods(JOB)
     assert uids(after) == uids(before)
     assert container_restarts(after) == 0
@@ -99,14 +104,14 @@ def test_deleted_pod_costs_no_other_pod(jobs: Jobs, host: int) -> None:
 
     delete(jobs, before[host]["metadata"]["name"])
 
-    status = jobs.wait(JOB, "the attempt with the new pod", lambda status: status.get("inPlaceTotal") == 1)
+    status = jobs.wait(JOB, "the attempt with the new pod", lambda status: status.get("restarts.inPlace") == 1)
     restored = jobs.wait_until_it_trains(JOB)
     assert restored > began
     after = jobs.pods(JOB)
     assert [uid in uids(before) for uid in uids(after)] == [host == 1, host == 0]
-    assert (status["restarts"], status["disruptions"], status.get("crashes")) == (1, 1, None)
+    assert (status["restarts.total"], status["restarts.disruptions"], status.get("restarts.charged")) == (1, 1, None)
     status = jobs.wait(JOB, "it to run", lambda status: status.get("phase") == "Running")
-    assert not status.get("bookedRestarts")
+    assert not status.get("internal.bookedRestarts")
 
 
 def test_exception_in_a_plain_jax_program_costs_no_pod(jobs: Jobs) -> None:
@@ -117,7 +122,7 @@ def test_exception_in_a_plain_jax_program_costs_no_pod(jobs: Jobs) -> None:
 
     status = jobs.wait_phase(JOB, "Succeeded")
 
-    assert (status["restarts"], status["inPlaceTotal"], status.get("crashes")) == (1, 1, None)
+    assert (status["restarts.total"], status["restarts.inPlace"], status.get("restarts.charged")) == (1, 1, None)
     for pod in jobs.pods(JOB):
         log = jobs.logs(pod)
         assert "process 1 ended with exit code 1: RuntimeError: a fault on purpose" in log
@@ -150,10 +155,10 @@ def test_restart_of_a_program_without_a_report_counts_while_its_pods_run(jobs: J
     program = SECOND_HOST_ENDS.format(then="os.environ.setdefault('TPUJOB_IN_PLACE_ATTEMPT', '0')\n" + fault)
     jobs.run(JOB, program, inPlaceRestarts=1)
 
-    status = jobs.wait(JOB, "the restart", lambda status: status.get("inPlaceTotal"))
+    status = jobs.wait(JOB, "the restart", lambda status: status.get("restarts.inPlace"))
 
-    assert (status["phase"], status["restarts"], status["inPlaceRestarts"]) == ("Running", 1, 1)
-    assert "RuntimeError: a fault on purpose" in status["inPlaceCause"]
+    assert (status["phase"], status["restarts.total"], status["restarts.inThesePods"]) == ("Running", 1, 1)
+    assert "RuntimeError: a fault on purpose" in status["restarts.inPlaceCause"]
     assert [pod["status"]["phase"] for pod in jobs.pods(JOB)] == ["Running"] * 2
 
 
@@ -164,19 +169,21 @@ def test_code_that_no_restart_can_help_ends_the_job(jobs: Jobs) -> None:
 
     status = jobs.wait_phase(JOB, "Failed")
     assert (status["failure"]["host"], status["failure"]["exitCode"]) == ("slice 0 host 1", 77)
-    assert not status.get("restarts")
+    assert not status.get("restarts.total")
 
 
 def test_crash_over_the_budget_costs_the_pods(jobs: Jobs) -> None:
     program = SECOND_HOST_ENDS.format(then="if ends: sys.exit(3)")
     jobs.run(JOB, program, inPlaceRestarts=1, gracePeriodSeconds=15)
-    jobs.wait(JOB, "an attempt", lambda status: status.get("phase") == "Running" or status.get("bookedRestarts"))
+    jobs.wait(
+        JOB, "an attempt", lambda status: status.get("phase") == "Running" or status.get("internal.bookedRestarts")
+    )
     before = jobs.pods(JOB)
 
-    jobs.wait(JOB, "a restart in new pods", lambda status: status.get("bookedRestarts"))
+    jobs.wait(JOB, "a restart in new pods", lambda status: status.get("internal.bookedRestarts"))
     status = jobs.wait(JOB, "the second attempt", lambda status: status.get("phase") == "Running")
 
     assert are_all_new(jobs.pods(JOB), before)
-    assert (status["restarts"], status["inPlaceTotal"], status["crashes"]) == (2, 1, 1)
+    assert (status["restarts.total"], status["restarts.inPlace"], status["restarts.charged"]) == (2, 1, 1)
     assert status["failure"]["host"] == "slice 0 host 1"
     assert status["failure"]["exitCode"] == 3

@@ -84,7 +84,7 @@ def test_four_crashes_without_progress_end_the_job(jobs: Jobs) -> None:
 
     status = jobs.wait_phase(JOB, "Failed")
 
-    assert (status["crashes"], status["failure"]["exitCode"]) == (4, 1), status["failure"]
+    assert (status["restarts.charged"], status["failure"]["exitCode"]) == (4, 1), status["failure"]
     assert status["failure"]["message"].endswith("a crash")
     assert "4 crashes without a newer checkpoint, and spec.restarts.crashes allows 3." in status["message"]
     assert status["failure"]["host"] == "slice 0 host 1"
@@ -96,7 +96,7 @@ def test_four_crashes_without_progress_end_the_job(jobs: Jobs) -> None:
 def test_crashes_with_progress_do_not_end_the_job(jobs: Jobs) -> None:
     status = end_attempts(jobs, CRASHES_WITH_PROGRESS, crash)
 
-    assert (status["restarts"], status["crashes"]) == (CRASHES_WITH_PROGRESS, 1)
+    assert (status["restarts.total"], status["restarts.charged"]) == (CRASHES_WITH_PROGRESS, 1)
 
 
 @pytest.mark.faults
@@ -104,7 +104,11 @@ def test_evictions_leave_the_budget_untouched(jobs: Jobs) -> None:
     """Twenty in a row, and not one crash allowed."""
     status = end_attempts(jobs, EVICTIONS, evict, restarts={"crashes": 0})
 
-    assert (status["restarts"], status["disruptions"], status.get("crashes", 0)) == (EVICTIONS, EVICTIONS, 0)
+    assert (status["restarts.total"], status["restarts.disruptions"], status.get("restarts.charged", 0)) == (
+        EVICTIONS,
+        EVICTIONS,
+        0,
+    )
     assert "nodeFailures" not in status
 
 
@@ -125,8 +129,10 @@ def test_drain_of_its_node_costs_a_job_nothing(waiting: Jobs) -> None:
         assert "Unschedulable" in str(status["conditions"])
 
     wait_for("its new pods", lambda: are_others(waiting.pods(JOB), before), timeout_seconds=PATIENCE_SECONDS)
-    status = waiting.wait(JOB, "it to run again", lambda s: s.get("phase") == "Running" and s.get("disruptions"))
-    assert (status["restarts"], status["disruptions"], status.get("crashes", 0)) == (1, 1, 0)
+    status = waiting.wait(
+        JOB, "it to run again", lambda s: s.get("phase") == "Running" and s.get("restarts.disruptions")
+    )
+    assert (status["restarts.total"], status["restarts.disruptions"], status.get("restarts.charged", 0)) == (1, 1, 0)
 
 
 def test_frozen_leader_is_replaced_and_harms_nothing_later(waiting: Jobs) -> None:

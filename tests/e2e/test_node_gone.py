@@ -56,7 +56,7 @@ def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: Secon
     jobs.wait(JOB, "the cause", lambda now: f"Node {SECOND.name} is gone." in now["message"])
     node_loss.wait_until_pods_are_gone(jobs, JOB)
     if not in_place:
-        jobs.wait(JOB, "the books", lambda now: now.get("disruptions"))
+        jobs.wait(JOB, "the books", lambda now: now.get("restarts.disruptions"))
 
     machine.start()
     restored = jobs.wait_until_it_trains(JOB)
@@ -64,9 +64,9 @@ def test_job_outlives_the_machine_of_one_of_its_hosts(jobs: Jobs, machine: Secon
     later = jobs.wait(
         JOB, "a later step", lambda now: now.get("phase") == "Running" and (now.get("step") or 0) > restored
     )
-    assert (later["restarts"], later["disruptions"], later.get("crashes", 0)) == (1, 1, 0)
+    assert (later["restarts.total"], later["restarts.disruptions"], later.get("restarts.charged", 0)) == (1, 1, 0)
     assert "nodeFailures" not in later
     assert later["incarnation"] == status["incarnation"]
     kept = {pod["metadata"]["uid"] for pod in jobs.pods(JOB)} & before.keys()
     assert [before[uid] for uid in kept] == ([FIRST.name] if in_place else [])
-    assert later.get("inPlaceTotal", 0) == in_place
+    assert later.get("restarts.inPlace", 0) == in_place

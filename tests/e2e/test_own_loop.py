@@ -95,8 +95,8 @@ def test_killed_loop_resumes_on_other_hosts_with_the_same_batches(jobs: Jobs, lo
     assert int(line[4]) >= step
     seen = losses(jobs.logs(first_host(jobs, "loop")))
     jobs.run_inside(jobs.pods("loop")[1]["metadata"]["name"], KILL_LOOP)
-    status = jobs.wait("loop", "its restart", lambda status: status.get("restarts"))
-    assert status["crashes"] == 1
+    status = jobs.wait("loop", "its restart", lambda status: status.get("restarts.total"))
+    assert status["restarts.charged"] == 1
 
     restored = jobs.wait_until_it_trains("loop")
     assert restored >= SAVED_EVERY

@@ -26,7 +26,7 @@ LAST_STEPS = 20
 SECONDS_BETWEEN_SAVES = 3
 EXIT_CODE_STOPPED = 75
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-SHOWN_WHILE_RUNNING = ("step", "tokensPerSecond", "loss", "lastCheckpointStep", "lastCheckpointTime")
+SHOWN_WHILE_RUNNING = ("step", "progress.tokensPerSecond", "progress.loss", "lastCheckpointStep", "lastCheckpointTime")
 OLDEST_CHECKPOINT = datetime.timedelta(seconds=150)
 """As status shows it, however long the tests are told to wait."""
 LEAST_BYTES = 3_000_000
@@ -89,7 +89,7 @@ def test_it_was_not_restarted_and_saves_when_it_is_stopped(quickstart: Jobs) -> 
 
     status = quickstart.wait_phase(JOB, "Suspended", seconds=2 * PATIENCE_SECONDS)
     assert status["incarnation"] == 1
-    assert status.get("restarts", 0) == 0
+    assert status.get("restarts.total", 0) == 0
     assert [attempt["exit_code"] for attempt in quickstart.attempts(JOB)] == [EXIT_CODE_STOPPED]
 
 
@@ -99,7 +99,7 @@ def test_it_succeeds_and_leaves_its_weights_in_the_bucket(quickstart: Jobs) -> N
 
     status = quickstart.wait_phase(JOB, "Succeeded", seconds=4 * PATIENCE_SECONDS)
     assert status["step"] == steps
-    assert status.get("restarts", 0) == 0
+    assert status.get("restarts.total", 0) == 0
     assert sum(quickstart.objects(JOB, f"steps/{steps}/").values()) > LEAST_BYTES
     assert quickstart.attempts(JOB)[-1]["phase"] == "finished"
 

@@ -107,7 +107,12 @@ def test_four_slices_two_and_four_again(jobs: Jobs) -> None:
     wait_for_checkpoint(jobs, jobs.wait_until_it_trains(JOB, hosts=4))
 
     take_machines(jobs, 2 * each)
-    jobs.wait(JOB, "two slices", lambda s: s.get("slices") == 2 and s["incarnation"] == 2, seconds=2 * PATIENCE_SECONDS)
+    jobs.wait(
+        JOB,
+        "two slices",
+        lambda s: s.get("slices.current") == 2 and s["incarnation"] == 2,
+        seconds=2 * PATIENCE_SECONDS,
+    )
     with_two = jobs.wait_until_it_trains(JOB, hosts=2)
     assert with_two > 0
     wait_for_checkpoint(jobs, with_two)
@@ -115,7 +120,10 @@ def test_four_slices_two_and_four_again(jobs: Jobs) -> None:
 
     jobs.cluster.kubectl("delete", "pod", INTRUDER, f"--namespace={jobs.namespace}")
     jobs.wait(
-        JOB, "four slices", lambda s: s.get("slices") == 4 and s["incarnation"] == 3, seconds=2 * PATIENCE_SECONDS
+        JOB,
+        "four slices",
+        lambda s: s.get("slices.current") == 4 and s["incarnation"] == 3,
+        seconds=2 * PATIENCE_SECONDS,
     )
     wait_for("four pods", lambda: len(pods_of(jobs, 3)) == 4, timeout_seconds=PATIENCE_SECONDS)
     with_four = jobs.wait_until_it_trains(JOB, hosts=4)
@@ -124,5 +132,5 @@ def test_four_slices_two_and_four_again(jobs: Jobs) -> None:
     assert f"Step {with_four} goes on from the batches it was saved after: digest=" in log
 
     status = jobs.wait(JOB, "all of it to run", lambda s: s["phase"] == "Running" and s.get("hostsReady") == 4)
-    assert (status["resizes"], status.get("crashes", 0)) == (2, 0)
+    assert (status["slices.resizes"], status.get("restarts.charged", 0)) == (2, 0)
     assert next(c["status"] for c in status["conditions"] if c["type"] == "FullSize") == "True"

@@ -19,7 +19,7 @@ JOB = "job"
 GRACE_SECONDS = 60
 SECONDS_BETWEEN_SAVES = 3
 EXIT_CODE_STOPPED = 75
-BOOKS = ("restarts", "crashes", "disruptions", "unexplainedRestarts")
+BOOKS = ("restarts.total", "restarts.charged", "restarts.disruptions", "restarts.unexplained")
 CHILDREN = ("jobsets", "jobs", "pods", "services", "networkpolicies")
 
 # The trainer's process under the launcher, which is process 1 and cannot be killed from inside its container.
@@ -102,11 +102,11 @@ def test_job_that_lost_a_pod_goes_on_from_the_last_committed_step(
         "a later step of another attempt",
         lambda now: (
             now.get("phase") == "Running"
-            and now.get("restarts", 0) > status.get("restarts", 0)
+            and now.get("restarts.total", 0) > status.get("restarts.total", 0)
             and (now.get("step") or 0) > restored
         ),
     )
-    assert later["restarts"] == status.get("restarts", 0) + 1
+    assert later["restarts.total"] == status.get("restarts.total", 0) + 1
     assert later["incarnation"] == status["incarnation"]
 
 

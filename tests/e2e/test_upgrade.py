@@ -19,7 +19,7 @@ LATER = "later"
 """A tag of the images of this checkout."""
 OPERATOR_IS_LATER = f"--set-string=image.tag={LATER}"
 SECONDS_BETWEEN_SAVES = 3
-BOOKS = ("incarnation", "restarts", "crashes", "disruptions", "unexplainedRestarts")
+BOOKS = ("incarnation", "restarts.total", "restarts.charged", "restarts.disruptions", "restarts.unexplained")
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def test_job_in_place_goes_on_while_operator_and_trainer_get_new_images(jobs: Jo
 
     product.install(jobs.cluster, (OPERATOR_IS_LATER,))
     kill(jobs, before[1]["metadata"]["name"])
-    jobs.wait(JOB, "an attempt in place", lambda status: status.get("inPlaceTotal") == 1)
+    jobs.wait(JOB, "an attempt in place", lambda status: status.get("restarts.inPlace") == 1)
     began = jobs.wait_until_it_trains(JOB)
     product.install(jobs.cluster, (OPERATOR_IS_LATER, f"--set-string=trainerImage.tag={LATER}"))
     delete(jobs, before[1]["metadata"]["name"])
-    status = jobs.wait(JOB, "another one with a new pod", lambda status: status.get("inPlaceTotal") == 2)
+    status = jobs.wait(JOB, "another one with a new pod", lambda status: status.get("restarts.inPlace") == 2)
 
     restored = jobs.wait_until_it_trains(JOB)
     jobs.wait(JOB, "a later step", lambda status: (status.get("step") or 0) > restored)
@@ -98,7 +98,7 @@ def test_job_in_place_goes_on_while_operator_and_trainer_get_new_images(jobs: Jo
     after = jobs.pods(JOB)
     assert [images(pod) for pod in after] == [images(pod) for pod in before]
     assert after[0]["metadata"]["uid"] == before[0]["metadata"]["uid"]
-    assert (status["restarts"], status["disruptions"], status.get("crashes")) == (2, 1, None)
+    assert (status["restarts.total"], status["restarts.disruptions"], status.get("restarts.charged")) == (2, 1, None)
 
 
 def tag_as_later(key: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.statuses import flat
 from tools.localcluster import pods
 from tools.localcluster.api import Api, ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
@@ -55,10 +56,10 @@ class Jobs:
             raise
 
     def wait(self, name: str, what: str, holds: Callable[[Object], Any], *, seconds: float = TIMEOUT_SECONDS) -> Object:
-        """The job's status once something holds of it."""
+        """The job's status, flat, once something holds of it."""
 
         def status() -> Object | None:
-            found: Object = self.get(name).get("status") or {}
+            found: Object = flat(self.get(name).get("status") or {})
             return found if holds(found) else None
 
         return wait_for(f"{name}: {what}", status, timeout_seconds=seconds, explain=lambda: str(self.get(name)))

@@ -32,10 +32,10 @@ CAUSE_OF: dict[str, Cause] = {
 }
 """What a restart is to be put down to, by the blow."""
 COUNTERS: dict[Cause, str] = {
-    Cause.DISRUPTION: "disruptions",
-    Cause.UNEXPLAINED: "unexplainedRestarts",
-    Cause.CAPACITY: "capacityRestarts",
-    Cause.SUSPENSION: "suspensionRestarts",
+    Cause.DISRUPTION: "restarts.disruptions",
+    Cause.UNEXPLAINED: "restarts.unexplained",
+    Cause.CAPACITY: "restarts.capacity",
+    Cause.SUSPENSION: "internal.suspensionRestarts",
 }
 """Fields that only grow; a restart that raises none of them is a crash, whose field a newer checkpoint sets back."""
 
@@ -70,8 +70,15 @@ def ended_stays_ended(history: History) -> list[str]:
 def step_goes_back_only_when_counted(history: History) -> list[str]:
     """The step in status goes back only with a restart, a stop or a new JobSet; a checkpoint never does."""
     broken = []
-    counted = ("restarts", "bookedRestarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes")
-    restarting = {*counted, "retry", "jobSetUid"}
+    counted = (
+        "restarts.total",
+        "internal.bookedRestarts",
+        "incarnation",
+        "restarts.inThesePods",
+        "internal.suspensionRestarts",
+        "slices.resizes",
+    )
+    restarting = {*counted, "internal.retry", "internal.jobSetUid"}
     for later, was, now in history.statuses():
         if now.get("lastCheckpointStep", 0) < was.get("lastCheckpointStep", 0):
             steps = f"{now.get('lastCheckpointStep')} after {was['lastCheckpointStep']}"
@@ -86,13 +93,16 @@ def restarts_only_grow(history: History) -> list[str]:
     """Within one JobSet, the number of judged restarts never falls, and never exceeds what the JobSet has counted."""
     broken = []
     for later, was, now in history.statuses():
-        is_same = was.get("jobSetUid") is not None and was["jobSetUid"] == now.get("jobSetUid")
-        if is_same and now.get("bookedRestarts", 0) < was.get("bookedRestarts", 0):
-            broken.append(f"{later.at:.1f} s: {later.name}: {now.get('bookedRestarts')} after {was['bookedRestarts']}")
+        is_same = was.get("internal.jobSetUid") is not None and was["internal.jobSetUid"] == now.get(
+            "internal.jobSetUid"
+        )
+        if is_same and now.get("internal.bookedRestarts", 0) < was.get("internal.bookedRestarts", 0):
+            counts = f"{now.get('internal.bookedRestarts')} after {was['internal.bookedRestarts']}"
+            broken.append(f"{later.at:.1f} s: {later.name}: {counts}")
     made = {each.uid: each.facts["restarts"] for each in history.of("jobset") if not each.is_gone}
     for last in history.last("job"):
         status = last.facts["status"]
-        judged, counted = status.get("bookedRestarts", 0), made.get(status.get("jobSetUid", ""))
+        judged, counted = status.get("internal.bookedRestarts", 0), made.get(status.get("internal.jobSetUid", ""))
         if counted is not None and judged > counted:
             broken.append(f"{last.name}: {judged} restarts are judged, and the JobSet counts {counted}")
     return broken
@@ -121,8 +131,8 @@ def each_fault_under_its_cause(history: History) -> list[str]:
         if end.why in CAUSE_OF:
             roots.setdefault((end.jobset, end.attempt), []).append(end)
     for later, was, now in history.statuses():
-        uid, attempt = now.get("jobSetUid"), was.get("bookedRestarts", 0)
-        if uid is None or uid != was.get("jobSetUid") or now.get("bookedRestarts", 0) != attempt + 1:
+        uid, attempt = now.get("internal.jobSetUid"), was.get("internal.bookedRestarts", 0)
+        if uid is None or uid != was.get("internal.jobSetUid") or now.get("internal.bookedRestarts", 0) != attempt + 1:
             continue
         booked = _booked(was, now)
         found = roots.get((uid, attempt), [])
@@ -256,15 +266,15 @@ def _is_held_by_a_clock(history: History, job: Seen, jobset: Seen, pods: list[Se
 
 def _wrong_while_running(job: Seen, jobset: Seen | None, pods: list[Seen]) -> str:
     status = job.facts["status"]
-    if jobset is None or jobset.uid != status.get("jobSetUid"):
+    if jobset is None or jobset.uid != status.get("internal.jobSetUid"):
         return "its JobSet is not the recorded one"
     ready = [pod for pod in pods if pod.facts["ready"] and pod.facts["jobset"] == jobset.uid]
     # Workers come back one by one, and their Job may be stuck meanwhile (kubernetes/kubernetes#139428).
     wanted = len(ready) if job.facts["spec"].get("workers") and ready else status.get("hosts")
     if not len(ready) == wanted == status.get("hostsReady"):
         return f"{len(ready)} of {status.get('hosts')} hosts are ready"
-    if jobset.facts["restarts"] != status.get("bookedRestarts", 0):
-        return f"{status.get('bookedRestarts', 0)} of {jobset.facts['restarts']} restarts are judged"
+    if jobset.facts["restarts"] != status.get("internal.bookedRestarts", 0):
+        return f"{status.get('internal.bookedRestarts', 0)} of {jobset.facts['restarts']} restarts are judged"
     if job.facts["spec"].get("args", []) != jobset.facts["args"] and "args" in job.facts["spec"]:
         return f"its JobSet was made with {jobset.facts['args']}"
     return ""

@@ -7,6 +7,7 @@ import urllib.error
 from collections.abc import Callable
 
 from tests.nights.history import Facts, Seen
+from tests.statuses import flat
 from tools.localcluster.api import Api, ApiError, Object
 from tpujob_contract import kubernetes_names as names
 
@@ -77,7 +78,7 @@ def _job(found: Object) -> Facts:
     return {
         "generation": metadata["generation"],
         "spec": found["spec"],
-        "status": found.get("status") or {},
+        "status": flat(found.get("status") or {}),
         "deleting": "deletionTimestamp" in metadata,
     }
 

@@ -12,7 +12,7 @@ from tests.nights.schedule import Blow
 RUNNING: dict[str, Any] = {
     "phase": "Running",
     "observedGeneration": 1,
-    "jobSetUid": "set",
+    "internal.jobSetUid": "set",
     "incarnation": 1,
     "hosts": 1,
     "hostsReady": 1,
@@ -21,9 +21,9 @@ RUNNING: dict[str, Any] = {
 }
 WAITING = {**RUNNING, "phase": "Restarting", "hostsReady": 0}
 FAILED = {**RUNNING, "phase": "Failed"}
-RESTARTED = {**RUNNING, "step": 40, "restarts": 1, "bookedRestarts": 1}
-DISRUPTED = {**RESTARTED, "disruptions": 1}
-UNEXPLAINED = {**RESTARTED, "unexplainedRestarts": 1}
+RESTARTED = {**RUNNING, "step": 40, "restarts.total": 1, "internal.bookedRestarts": 1}
+DISRUPTED = {**RESTARTED, "restarts.disruptions": 1}
+UNEXPLAINED = {**RESTARTED, "restarts.unexplained": 1}
 
 
 def job(at: float, status: dict[str, Any], *, generation: int = 1, **spec: Any) -> Seen:
@@ -68,7 +68,7 @@ GOOD = {
     "runs": history(job(1, {}), jobset(2), pod(3), job(4, RUNNING)),
     "one JobSet after the other": history(pod(3), gone(pod(3), 4), pod(5, uid="new", of="other")),
     "crash": history(
-        job(1, RUNNING), end(20, "crash"), jobset(2, restarts=1), pod(3), job(25, {**RESTARTED, "crashes": 1})
+        job(1, RUNNING), end(20, "crash"), jobset(2, restarts=1), pod(3), job(25, {**RESTARTED, "restarts.charged": 1})
     ),
     "eviction": history(job(1, RUNNING), end(20, "evict"), jobset(2, restarts=1), pod(3), job(25, DISRUPTED)),
     "stop": history(job(1, RUNNING), end(20, "stop"), jobset(2, restarts=1), pod(3), job(25, UNEXPLAINED)),
@@ -78,12 +78,12 @@ GOOD = {
         end(23, "peer", 1),
         jobset(2, restarts=1),
         pod(3),
-        job(25, {**RESTARTED, "crashes": 1}),
+        job(25, {**RESTARTED, "restarts.charged": 1}),
     ),
     "step of the attempt before, told once more as a restart is judged": history(
-        job(1, {**RUNNING, "restarts": 1, "step": 42}),
+        job(1, {**RUNNING, "restarts.total": 1, "step": 42}),
         end(5, "crash"),
-        job(9, {**RUNNING, "restarts": 1, "bookedRestarts": 1, "crashes": 1, "step": 40}),
+        job(9, {**RUNNING, "restarts.total": 1, "internal.bookedRestarts": 1, "restarts.charged": 1, "step": 40}),
         jobset(2, restarts=1),
         pod(3),
     ),
@@ -115,7 +115,7 @@ GOOD = {
         end(20, "asked", 75),
         jobset(50, restarts=1),
         pod(60),
-        job(70, {**RESTARTED, "suspensionRestarts": 1}),
+        job(70, {**RESTARTED, "internal.suspensionRestarts": 1}),
     ),
     "suspension that a queue ends while pods still stop": history(
         job(1, RUNNING),
@@ -124,7 +124,7 @@ GOOD = {
         jobset(10),
         end(20, "asked", 75),
         jobset(50, restarts=1),
-        job(70, {**RESTARTED, "suspensionRestarts": 1}),
+        job(70, {**RESTARTED, "internal.suspensionRestarts": 1}),
     ),
     "JobSet that was deleted": history(job(1, RUNNING), struck(3, "delete-jobset"), job(4, FAILED)),
     "one of the workers": history(jobset(2), pod(3), job(4, {**RUNNING, "hosts": 3, "hostsReady": 1}, workers=3)),
@@ -153,7 +153,10 @@ BAD = [
         "step_goes_back_only_when_counted",
         history(job(1, RUNNING), jobset(2), pod(3), job(4, {**RUNNING, "lastCheckpointStep": 30})),
     ),
-    ("restarts_only_grow", history(job(1, DISRUPTED), jobset(2), pod(3), job(4, {**RUNNING, "disruptions": 1}))),
+    (
+        "restarts_only_grow",
+        history(job(1, DISRUPTED), jobset(2), pod(3), job(4, {**RUNNING, "restarts.disruptions": 1})),
+    ),
     ("each_fault_under_its_cause", history(job(1, RUNNING), jobset(2, restarts=1), pod(3), job(4, DISRUPTED))),
     (
         "each_fault_under_its_cause",
@@ -171,7 +174,7 @@ BAD = [
             end(20, "evict"),
             jobset(2, restarts=1),
             pod(3),
-            job(25, {**RESTARTED, "crashes": 1}),
+            job(25, {**RESTARTED, "restarts.charged": 1}),
         ),
     ),
     (
@@ -206,7 +209,7 @@ BAD = [
             end(20, "crash"),
             jobset(50, restarts=1),
             pod(60),
-            job(70, {**RESTARTED, "suspensionRestarts": 1}),
+            job(70, {**RESTARTED, "internal.suspensionRestarts": 1}),
         ),
     ),
     ("status_is_true_at_rest", history(jobset(2), job(4, RUNNING))),

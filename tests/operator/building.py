@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.statuses import PATHS, flat, grouped
 from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed, format_time
 from tpujob_resource.messages.conditions import Type
 from tpujob_resource.models.status import Status
@@ -29,22 +30,23 @@ def job(*, status: dict[str, Any] | None = None, generation: int = 1, **spec: An
         "spec": {key: value for key, value in fields.items() if value is not None},
     }
     if status is not None:
-        manifest["status"] = status
+        manifest["status"] = grouped(status)
     return manifest
 
 
 def recorded(phase: str = "Running", **fields: Any) -> dict[str, Any]:
-    """The status of a job whose JobSet is recorded."""
-    return {
+    """The fields of the status of a job whose JobSet is recorded, by their paths; keywords are names alone."""
+    fields = {
         "phase": phase,
         "message": "as before",
         "observedGeneration": 1,
         "jobSet": "llama",
-        "jobSetUid": JOBSET_UID,
+        "internal.jobSetUid": JOBSET_UID,
         "incarnation": 1,
         "hosts": 2,
         **fields,
     }
+    return {PATHS.get(name, name): value for name, value in fields.items()}
 
 
 def jobset(**fields: Any) -> JobSetState:
@@ -97,8 +99,8 @@ def observed(manifest: dict[str, Any], **fields: Any) -> Observed:
 
 
 def stored(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a status as the API server has them, from those of `Status`."""
-    return Status().model_copy(update=fields).as_stored()
+    """Fields of a status by their paths as the API server has them, from those of `Status`."""
+    return flat(Status().updated(fields).as_stored())
 
 
 def condition(status: Any, kind: Type) -> tuple[str, str] | None:

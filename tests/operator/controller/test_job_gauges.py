@@ -3,7 +3,14 @@ import pytest
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_resource.models.stored import read_spec, read_status
 
-RUNNING = {"phase": "Running", "hosts": 8, "hostsReady": 7, "restarts": 6, "disruptions": 2, "unexplainedRestarts": 1}
+RUNNING = {
+    "phase": "Running",
+    "hosts": 8,
+    "hostsReady": 7,
+    "restarts.total": 6,
+    "restarts.disruptions": 2,
+    "restarts.unexplained": 1,
+}
 
 
 def facts(spec: dict, status: dict) -> JobFacts:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_contract.reports.termination_message import RETURNED_0
 from tpujob_operator.decide.attempt_cause import of_attempt
 from tpujob_operator.decide.chain import decide
@@ -88,12 +89,16 @@ def test_exit_codes_decide_what_becomes_of_the_job(
     codes: tuple[int | None, int | None], expected: tuple[Any, ...]
 ) -> None:
     decision = decide(restarted(slices(*codes)), Settings())
-    status = decision.status.as_stored()
+    status = flat(decision.status.as_stored())
     if expected[0] == "Failed":
         assert (status["phase"], status["failure"]["exitCode"], decision.step) == (*expected, Step.SUSPEND)
         assert "delete this job and apply it again; its checkpoints are kept" in status["message"]
     else:
-        counted = (status.get("crashes"), status.get("disruptions"), status.get("unexplainedRestarts"))
+        counted = (
+            status.get("restarts.charged"),
+            status.get("restarts.disruptions"),
+            status.get("restarts.unexplained"),
+        )
         assert (status["phase"], *counted) == expected
 
 
@@ -288,14 +293,14 @@ def test_fatal_code_of_an_earlier_attempt_counts() -> None:
     """JobSet had restarted before anybody looked, and the next attempt crashed otherwise."""
     ends = (ended(0, 77), ended(1, 1, attempt=1))
     seen = observed(job(status=recorded()), jobset=jobset(restarts=2), ended=ends)
-    status = decide(seen, Settings()).status.as_stored()
+    status = flat(decide(seen, Settings()).status.as_stored())
     assert (status["phase"], status["failure"]["exitCode"]) == ("Failed", 77)
 
 
 def test_fatal_code_at_a_stop_that_was_asked_for_leaves_the_job_suspended() -> None:
     ends = (ended(0, 77, **DELETED),)
     seen = observed(job(status=recorded("Stopping"), suspend=True), jobset=jobset(suspended=True), ended=ends)
-    assert decide(seen, Settings()).status.as_stored()["phase"] == "Suspended"
+    assert flat(decide(seen, Settings()).status.as_stored())["phase"] == "Suspended"
 
 
 @pytest.mark.parametrize(

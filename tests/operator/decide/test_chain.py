@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.operator.building import BOTH, JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
+from tests.statuses import PATHS, flat, grouped
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Observed, Progress, format_time
@@ -243,24 +244,23 @@ def test_new_job_gets_its_jobset_before_a_status() -> None:
 def test_what_follows_from_what_was_seen(seen: Observed, phase: str, reason: Reason, step: Step | None) -> None:
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step) == (phase, step)
-    found = {c["reason"] for c in decision.status.as_stored()["conditions"]}
+    found = {c["reason"] for c in flat(decision.status.as_stored())["conditions"]}
     assert str(reason) in found
 
 
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
 def test_status_fits_the_resource(seen: Observed) -> None:
-    status = decide(seen, SETTINGS).status.as_stored()
-    fields = {(field.alias or name) for name, field in Status.model_fields.items()} | {"ready"}
-    assert set(status) <= fields
+    status = flat(decide(seen, SETTINGS).status.as_stored())
+    assert set(status) <= {field.alias or name for name, field in Status.model_fields.items()} | {*PATHS.values()}
     Status.model_validate(status)
 
 
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
 def test_second_look_changes_nothing(seen: Observed) -> None:
     """At rest nothing is written: the status that was written is the status that is wanted a minute later."""
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     later = Observed(
-        manifest={**seen.manifest, "status": status},
+        manifest={**seen.manifest, "status": grouped(status)},
         jobset=seen.jobset,
         hosts=seen.hosts,
         ended=seen.ended,
@@ -269,7 +269,7 @@ def test_second_look_changes_nothing(seen: Observed) -> None:
         pods_left=seen.pods_left,
         now=seen.now + timedelta(minutes=1),
     )
-    if status.get("jobSetUid") is None or seen.status.job_set_uid is not None:
+    if status.get("internal.jobSetUid") is None or seen.status.internal.job_set_uid is not None:
         decision = decide(later, SETTINGS)
         assert decision.patch == {}
         assert decision.note is None
@@ -289,7 +289,7 @@ OVER = {
 def test_terminal_is_terminal(phase: str, fields: dict, step: Step | None) -> None:
     status = recorded(phase, completionTime=format_time(NOW))
     decision = decide(observed(job(status=status), **fields), SETTINGS)
-    assert (decision.status.as_stored(), decision.step, decision.note) == (status, step, None)
+    assert (flat(decision.status.as_stored()), decision.step, decision.note) == (status, step, None)
 
 
 def test_terminal_job_notices_a_new_generation_only() -> None:
@@ -321,20 +321,22 @@ def test_created_jobset_is_inert() -> None:
 
 
 def test_recording_takes_uid_of_the_live_jobset() -> None:
-    status = decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS).status.as_stored()
-    assert (status["jobSet"], status["jobSetUid"], status["incarnation"]) == ("llama", JOBSET_UID, 1)
+    status = flat(decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS).status.as_stored())
+    assert (status["jobSet"], status["internal.jobSetUid"], status["incarnation"]) == ("llama", JOBSET_UID, 1)
 
 
 def test_nothing_is_recorded_while_the_jobset_is_deleted() -> None:
-    status = decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS).status.as_stored()
-    assert "jobSetUid" not in status
+    status = flat(
+        decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS).status.as_stored()
+    )
+    assert "internal.jobSetUid" not in status
 
 
 def test_invalid_names_every_problem_once() -> None:
     decision = decide(observed(job(accelerator="v4-17", slices=2, workers=3)), SETTINGS)
-    assert condition(decision.status.as_stored(), Type.VALID) == ("False", "Rejected")
-    assert decision.status.as_stored()["message"].count("spec.accelerator") == 1
-    assert "spec.workers" in decision.status.as_stored()["message"]
+    assert condition(flat(decision.status.as_stored()), Type.VALID) == ("False", "Rejected")
+    assert flat(decision.status.as_stored())["message"].count("spec.accelerator") == 1
+    assert "spec.workers" in flat(decision.status.as_stored())["message"]
     assert decision.requeue_after_seconds is None
     assert decision.note is not None
 
@@ -358,7 +360,7 @@ BLOCKED = {
 @pytest.mark.parametrize(("hosts", "creation_failure", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
 def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure)
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert status["phase"] == ("WaitingForCapacity" if expected == ("True", "Unschedulable") else "Starting")
     assert condition(status, Type.BLOCKED) == expected
 
@@ -366,32 +368,38 @@ def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | Non
 def test_hindrance_goes_when_it_is_over() -> None:
     blocked = {"type": "Blocked", "status": "True", "reason": "CannotStart", "lastTransitionTime": format_time(NOW)}
     seen = observed(job(status=recorded("Starting", conditions=[blocked])), jobset=jobset(), hosts=BOTH)
-    assert condition(decide(seen, SETTINGS).status.as_stored(), Type.BLOCKED) == ("False", "Unblocked")
+    assert condition(flat(decide(seen, SETTINGS).status.as_stored()), Type.BLOCKED) == ("False", "Unblocked")
 
 
 def test_progress_is_shown_and_kept() -> None:
     progress = Progress(phase="training", step=12, steps=100, loss=2.5000004, tokens_per_second=1234.4)
-    first = decide(
-        observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress), SETTINGS
-    ).status.as_stored()
-    assert (first["step"], first["steps"], first["loss"], first["tokensPerSecond"]) == (12, 100, 2.5, 1234)
+    seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
+    first = flat(decide(seen, SETTINGS).status.as_stored())
+    assert (first["step"], first["steps"], first["progress.loss"], first["progress.tokensPerSecond"]) == (
+        12,
+        100,
+        2.5,
+        1234,
+    )
     assert decide(observed(job(status=dict(first)), jobset=jobset(), hosts=BOTH), SETTINGS).patch == {}
 
 
 def test_finished_job_has_made_all_steps() -> None:
     seen = observed(job(status=recorded(step=96, steps=100)), jobset=jobset(**COMPLETED))
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert status["step"] == 100
     assert status["completionTime"] == format_time(NOW - timedelta(seconds=3))
 
 
 def test_transition_time_moves_with_the_status_only() -> None:
-    status = dict(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored())
+    status = dict(
+        flat(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored())
+    )
     later = NOW + timedelta(minutes=5)
     seen = Observed(manifest=job(status=status), jobset=jobset(), hosts=(host(0),), now=later)
     first, second = (
         next(c for c in found["conditions"] if c["type"] == Type.RUNNING)
-        for found in (status, decide(seen, SETTINGS).status.as_stored())
+        for found in (status, flat(decide(seen, SETTINGS).status.as_stored()))
     )
     assert (first["status"], second["status"]) == ("True", "False")
     assert (first["lastTransitionTime"], second["lastTransitionTime"]) == (format_time(NOW), format_time(later))
@@ -399,7 +407,7 @@ def test_transition_time_moves_with_the_status_only() -> None:
 
 def test_unknown_status_fields_are_kept() -> None:
     seen = observed(job(status=recorded(fromTheFuture={"a": 1})), jobset=jobset(), hosts=BOTH)
-    assert decide(seen, SETTINGS).status.as_stored()["fromTheFuture"] == {"a": 1}
+    assert flat(decide(seen, SETTINGS).status.as_stored())["fromTheFuture"] == {"a": 1}
 
 
 def test_recorded_fatal_end_fails_the_job_after_a_restart_of_the_operator() -> None:
@@ -407,7 +415,7 @@ def test_recorded_fatal_end_fails_the_job_after_a_restart_of_the_operator() -> N
     before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, ended=(ended(1, 78),)), Settings())
     assert before.status.failure is not None
     assert before.status.failure.exit_code == 78
-    after = decide(observed(job(status=before.status.as_stored()), jobset=jobset(outcome="Failed")), Settings())
+    after = decide(observed(job(status=flat(before.status.as_stored())), jobset=jobset(outcome="Failed")), Settings())
     assert (after.status.phase, after.status.failure) == ("Failed", before.status.failure)
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.operator.building import NOW, ended, host, job
+from tests.statuses import flat
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.from_objects import jobset_state
@@ -67,7 +68,7 @@ class JobLife(RuleBasedStateMachine):
         if version != self.version and decision.patch:
             return  # Conflict: nothing after it is done
         if decision.patch:
-            Status.model_validate(decision.status.as_stored())
+            Status.model_validate(flat(decision.status.as_stored()))
             self.manifest["status"] = deepcopy(decision.status.as_stored())
             self.version += 1
             crash -= 1
@@ -89,7 +90,7 @@ class JobLife(RuleBasedStateMachine):
             self.set_jobset(replace(self.jobset, being_deleted=True))
         else:
             if decision.step is Step.RESUME:
-                assert self.jobset.uid == (self.manifest.get("status") or {}).get("jobSetUid")
+                assert self.jobset.uid == flat(self.manifest.get("status") or {}).get("internal.jobSetUid")
             self.set_jobset(replace(self.jobset, suspended=decision.step is Step.SUSPEND))
 
     def set_jobset(self, jobset: JobSetState | None) -> None:
@@ -210,7 +211,7 @@ class JobLife(RuleBasedStateMachine):
             assert (self.phase, self.runs) == ("Invalid", False)
             return
         assert self.jobset is not None
-        assert self.jobset.uid == self.manifest["status"]["jobSetUid"]
+        assert self.jobset.uid == self.manifest["status"]["internal"]["jobSetUid"]
         assert self.jobset.incarnation == self.manifest["status"]["incarnation"]
         assert self.jobset.spec_hash == wanted
         assert self.phase == ("Suspended" if self.manifest["spec"].get("suspend") else "Running")

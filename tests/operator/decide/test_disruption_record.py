@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.disruption_record import recorded_disruption
 from tpujob_operator.observe.state import Ended, LostNode
@@ -57,38 +58,38 @@ def test_a_successor_knows_what_was_taken_away(
     expected: tuple[int | None, int | None],
 ) -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=before, lost_nodes=nodes)
-    status = decide(seen, Settings()).status.as_stored()
+    status = flat(decide(seen, Settings()).status.as_stored())
     Status.model_validate(status)
     later = observed(job(status=dict(status)), jobset=jobset(restarts=1), hosts=BOTH, ended=after)
-    judged = decide(later, Settings()).status.as_stored()
-    assert (judged.get("disruptions"), judged.get("crashes")) == expected
+    judged = flat(decide(later, Settings()).status.as_stored())
+    assert (judged.get("restarts.disruptions"), judged.get("restarts.charged")) == expected
 
 
 def test_the_record_does_not_change_while_nothing_happens() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 143, after=1, **ASKED)))
-    status = decide(seen, Settings()).status.as_stored()
+    status = flat(decide(seen, Settings()).status.as_stored())
     again = observed(job(status=dict(status)), jobset=jobset(), ended=seen.ended[::-1])
-    assert decide(again, Settings()).status.as_stored() == status
+    assert flat(decide(again, Settings()).status.as_stored()) == status
 
 
 def test_a_rest_leaves_no_record() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED,))
-    status = decide(seen, Settings()).status.as_stored()
-    assert status["disruption"]["node"] == "node-1"
+    status = flat(decide(seen, Settings()).status.as_stored())
+    assert status["internal.disruption"]["node"] == "node-1"
     rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
-    assert "disruption" not in decide(rested, Settings()).status.as_stored()
+    assert "internal.disruption" not in flat(decide(rested, Settings()).status.as_stored())
     asked_again = observed(job(status=recorded()), jobset=jobset(), ended=(ended(0, 75),))
-    status = decide(asked_again, Settings()).status.as_stored()
-    assert status["askedAgain"]["host"] == "slice 0 host 0"
+    status = flat(decide(asked_again, Settings()).status.as_stored())
+    assert status["internal.askedAgain"]["host"] == "slice 0 host 0"
     assert "failure" not in status
     rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
-    assert "askedAgain" not in decide(rested, Settings()).status.as_stored()
+    assert "internal.askedAgain" not in flat(decide(rested, Settings()).status.as_stored())
 
 
 def test_an_end_that_a_disruption_explains_is_no_asking() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 75, after=1)))
-    status = decide(seen, Settings()).status.as_stored()
-    assert (status["disruption"]["node"], status.get("askedAgain")) == ("node-1", None)
+    status = flat(decide(seen, Settings()).status.as_stored())
+    assert (status["internal.disruption"]["node"], status.get("internal.askedAgain")) == ("node-1", None)
 
 
 @pytest.mark.parametrize("order", [0, 1], ids=["recorded before", "seen after"])
@@ -96,9 +97,9 @@ def test_node_that_is_gone_explains_more_than_a_pod(order: int) -> None:
     looks: list[dict[str, Any]] = [{"ended": (EVICTED,)}]
     looks.insert(order, {"lost_nodes": (GONE,)})
     first = observed(job(status=recorded()), jobset=jobset(), **looks[0])
-    status = decide(first, Settings()).status.as_stored()
+    status = flat(decide(first, Settings()).status.as_stored())
     later = observed(job(status=status), jobset=jobset(), **looks[1])
-    assert decide(later, Settings()).status.as_stored()["disruption"]["trouble"] == "is gone"
+    assert flat(decide(later, Settings()).status.as_stored())["internal.disruption"]["trouble"] == "is gone"
 
 
 def test_record_without_a_place_is_of_the_first_host() -> None:

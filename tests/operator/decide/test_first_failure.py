@@ -129,3 +129,13 @@ def test_node_is_named_in_status_and_message() -> None:
     assert status.failure is not None
     assert status.failure.node == "gke-tpu-7"
     assert "slice 0 host 1 (pod llama-w-0-1-abcde on node gke-tpu-7), exit code 77" in (status.message or "")
+
+
+@pytest.mark.parametrize(("restarts", "is_kept"), [(0, False), (1, True)], ids=["same attempt", "earlier attempt"])
+def test_failure_of_the_attempt_that_resumes_is_dropped(restarts: int, is_kept: bool) -> None:
+    """A suspension does not end the attempt: after the resume, `status.failure` would name an end from before it."""
+    failure = {"host": "slice 0 host 1", "pod": "llama-w-0-1-abcde", "exitCode": 1, "attempt": 0}
+    books = {"internal.bookedRestarts": restarts, "failure": failure}
+    at_rest = job(status=recorded("Stopping", **books), suspend=True)
+    decision = decide(observed(at_rest, jobset=jobset(suspended=True, restarts=restarts)), Settings())
+    assert (decision.status.phase, decision.status.failure is not None) == ("Suspended", is_kept)

@@ -20,9 +20,10 @@ from tests.operator.building import (
     recorded,
     terminated,
 )
+from tests.statuses import flat
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.chain import Decision, decide
-from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, restarts
+from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, totals
 from tpujob_operator.observe.in_place import PodAccount, account_from_json, last_restart
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
@@ -35,7 +36,7 @@ from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 CAUSE = "process 1 ended with exit code 137"
-EARLIER: dict[str, Any] = {"inPlaceRestarts": 1, "inPlaceCause": CAUSE}
+EARLIER: dict[str, Any] = {"restarts.inThesePods": 1, "restarts.inPlaceCause": CAUSE}
 LIMIT = 3
 
 REPORTS: dict[str, tuple[dict[str, Any], tuple[int | None, str | None]]] = {
@@ -56,13 +57,13 @@ def test_status_says_what_the_report_does(name: str) -> None:
     progress = progress_from_report({"phase": "training", "step": 7, **report})
     manifest = job(status=recorded(**EARLIER), inPlaceRestarts=LIMIT)
     seen = observed(manifest, jobset=jobset(), hosts=BOTH, progress=progress)
-    stored = decide(seen, SETTINGS).status.as_stored()
-    assert (stored.get("inPlaceRestarts"), stored.get("inPlaceCause")) == expected
+    stored = flat(decide(seen, SETTINGS).status.as_stored())
+    assert (stored.get("restarts.inThesePods"), stored.get("restarts.inPlaceCause")) == expected
 
 
 def test_new_pods_have_started_once() -> None:
     seen = observed(job(status=recorded(**EARLIER)), jobset=jobset(restarts=1))
-    assert not decide(seen, SETTINGS).status.as_stored().keys() & EARLIER.keys()
+    assert not flat(decide(seen, SETTINGS).status.as_stored()).keys() & EARLIER.keys()
 
 
 def end(number: int, cause: str = wire.CRASH, **fields: Any) -> dict[str, Any]:
@@ -100,7 +101,7 @@ class Job:
         decision = decide(look, SETTINGS)
         self.restarts += recorded_between(look.status, decision.status).elements()
         self.events += [note.message for note in decision.in_place_notes]
-        self.status = decision.status.as_stored()
+        self.status = flat(decision.status.as_stored())
         return decision
 
 
@@ -230,15 +231,15 @@ def test_restarts_in_the_same_pods_are_counted_once_and_under_their_cause(name: 
     for accounts, seen in passes:
         one.looks(*accounts, **seen)
     assert sorted(one.restarts) == sorted(causes)
-    free = (one.status.get("unexplainedRestarts") or 0) + (one.status.get("disruptions") or 0)
-    assert (one.status.get("restarts", 0), free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
+    free = (one.status.get("restarts.unexplained") or 0) + (one.status.get("restarts.disruptions") or 0)
+    assert (one.status.get("restarts.total", 0), free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
 
 
 def test_a_suspension_stands_before_no_crash() -> None:
     one = Job()
     one.looks(told(ALL_NEW))
     one.looks(told(SINCE_ALL_NEW))
-    assert [each["message"] for each in one.status["inPlaceAttempts"]] == ["since it started again"]
+    assert [each["message"] for each in one.status["restarts.inPlaceAttempts"]] == ["since it started again"]
     words = "after a crash: slice 0 host 1 ended with exit code 137: since it started again."
     assert one.events == [f"Restart 2 in the same pods, {words}"], "launchers count the suspension"
 
@@ -246,16 +247,16 @@ def test_a_suspension_stands_before_no_crash() -> None:
 def test_a_job_that_does_not_ask_for_attempts_in_place_has_none() -> None:
     one = Job()
     one.looks(told(TWO), limit=0)
-    assert (one.restarts, one.events, one.status.get("restarts")) == ([], [], None)
+    assert (one.restarts, one.events, one.status.get("restarts.total")) == ([], [], None)
 
 
 def test_their_budget_is_their_own() -> None:
     """The containers' end, when it is used up, is the one crash that `restarts.crashes` counts."""
     one = Job()
     one.looks(told(account(crashes=LIMIT)))
-    assert one.status.get("crashes") is None
+    assert one.status.get("restarts.charged") is None
     one.looks(told(account(crashes=LIMIT)), **{**NEXT, "ended": (CRASHED,)})
-    assert (one.status["crashes"], one.status["restarts"]) == (1, LIMIT + 1)
+    assert (one.status["restarts.charged"], one.status["restarts.total"]) == (1, LIMIT + 1)
 
 
 def test_each_has_an_event_and_a_record_with_the_last_words_of_the_program_that_failed() -> None:
@@ -266,7 +267,7 @@ def test_each_has_an_event_and_a_record_with_the_last_words_of_the_program_that_
     words["ends"][1]["words"] = "Traceback\nValueError: x"
     one.looks(told(TWO), told(words, lead=False))
     assert len(one.events) == 2
-    first, second = one.status["inPlaceAttempts"]
+    first, second = one.status["restarts.inPlaceAttempts"]
     assert (first["step"], first["host"], first["exitCode"], first["message"]) == (40, "slice 0 host 1", 137, "end 1")
     assert (second["number"], second["message"]) == (2, "Traceback\nValueError: x")
     one.looks(told(TWO), told(words, lead=False))
@@ -280,7 +281,7 @@ def test_a_report_completes_what_is_known_of_the_last() -> None:
     assert progress.in_place is not None
     one = Job()
     one.looks(PodAccount(pod="llama-w-0-0-abcde", attempt=0, is_lead=True, account=progress.in_place))
-    first, second = one.status["inPlaceAttempts"]
+    first, second = one.status["restarts.inPlaceAttempts"]
     assert (second["nextStep"], second["seconds"]) == (20, 10)
     assert "nextStep" not in first
 
@@ -289,7 +290,7 @@ def test_a_crash_loop_ends_with_the_words_of_each_attempt() -> None:
     words = account(crashes=LIMIT)
     for each in words["ends"]:
         each["words"] = f"RuntimeError: {each['number']}"
-    one = Job(status=recorded(crashes=3, crashedAtStep=0, bookedRestarts=3))
+    one = Job(status=recorded(charged=3, crashedAtStep=0, bookedRestarts=3))
     seen: dict[str, Any] = {
         "jobset": jobset(restarts=4),
         "hosts": (),
@@ -297,7 +298,7 @@ def test_a_crash_loop_ends_with_the_words_of_each_attempt() -> None:
     }
     decision = one.looks(told(words, attempt=3), **seen)
     assert (one.status["phase"], decision.note and decision.note.reason) == ("Failed", "CrashedTooOften")
-    said = [each["message"] for each in one.status["inPlaceAttempts"]]
+    said = [each["message"] for each in one.status["restarts.inPlaceAttempts"]]
     assert said == [f"RuntimeError: {number}" for number in range(1, LIMIT + 1)]
     assert f"{LIMIT} attempts ended in the same pods" in one.status["message"]
 
@@ -309,7 +310,7 @@ def test_a_second_look_at_the_same_changes_nothing() -> None:
     for _ in range(2):
         decision = one.looks(*seen, limit=20, **{**NEXT, "ended": (CRASHED,)})
     assert not decision.patch
-    assert [each["attempt"] for each in one.status["inPlaceAttempts"]] == [0] * 5 + [1] * 3
+    assert [each["attempt"] for each in one.status["restarts.inPlaceAttempts"]] == [0] * 5 + [1] * 3
 
 
 def test_pods_whose_entry_is_dropped_are_not_counted_again() -> None:
@@ -321,7 +322,7 @@ def test_pods_whose_entry_is_dropped_are_not_counted_again() -> None:
         seen.append(told(ONE, name=lead))
         one.looks(*seen, hosts=(host(0, pod=lead), host(1)))
     one.looks(*seen, hosts=(host(0, pod=lead), host(1)))
-    assert (one.status["inPlaceTotal"], len(one.status["inPlacePods"])) == (6, 4)
+    assert (one.status["restarts.inPlace"], len(one.status["internal.inPlacePods"])) == (6, 4)
 
 
 def test_what_others_told_of_the_pods_before_is_dropped_with_fresh_pods() -> None:
@@ -371,7 +372,9 @@ def test_a_pod_that_ended_in_the_second_of_the_restart_ended_after_it(after: flo
     one = Job(recorded(failure={**gone, "time": format_time(NOW + timedelta(seconds=after))}))
     one.looks(lost, hosts=instead, replaced=(ended(1, 137, after=after),))
     assert ("failure" not in one.status) == is_overcome
-    assert [each["cause"] for each in one.status["inPlaceAttempts"]] == ["Crash" if is_overcome else "Disruption"]
+    assert [each["cause"] for each in one.status["restarts.inPlaceAttempts"]] == [
+        "Crash" if is_overcome else "Disruption"
+    ]
 
     kept = TerminationCache()
     kept.note(("team", "llama"), pod(1, state=terminated(137, after=after), phase="Failed"))
@@ -381,12 +384,12 @@ def test_a_pod_that_ended_in_the_second_of_the_restart_ended_after_it(after: flo
 
 
 @pytest.mark.parametrize(("name", "is_kept"), [("llama-w-0-1-second", False), ("llama-w-0-1-abcde", True)])
-@pytest.mark.parametrize("field", ["failure", "askedAgain", "disruption"])
+@pytest.mark.parametrize("field", ["failure", "internal.askedAgain", "internal.disruption"])
 def test_what_status_recorded_of_a_pod_goes_once_all_went_on_with_another_one(
     field: str, name: str, is_kept: bool
 ) -> None:
     gone: Any = {"sliceIndex": 0, "hostIndex": 1, "pod": "llama-w-0-1-abcde", "exitCode": 75, "attempt": 0}
-    gone |= {"time": format_time(NOW)} | ({"askedAt": format_time(NOW)} if field == "disruption" else {})
+    gone |= {"time": format_time(NOW)} | ({"askedAt": format_time(NOW)} if field == "internal.disruption" else {})
     one = Job(recorded(**{field: gone}))
     one.looks(told(LOST), hosts=(host(0), host(1, pod=name)))
     assert (field in one.status) == is_kept
@@ -421,15 +424,15 @@ def test_ends_that_make_no_sense_are_left_out() -> None:
 def test_what_is_counted_goes_on_in_the_next_incarnation_of_the_same_run() -> None:
     one = Job()
     one.looks(told(TWO))
-    assert isinstance(one.status["inPlaceTotal"], int)
+    assert isinstance(one.status["restarts.inPlace"], int)
     seen: Observed = observed(job(status=one.status, inPlaceRestarts=LIMIT), jobset=jobset(), hosts=BOTH)
-    assert decide(seen, SETTINGS).status.restarts == 2
+    assert decide(seen, SETTINGS).status.restarts.total == 2
 
 
 def test_the_next_incarnation_counts_them_once() -> None:
-    before = Status(restarts=5, in_place_total=2)
-    after = Status(earlier_restarts=of_jobsets(before), in_place_total=2)
-    assert restarts(after, jobset()) == 5
+    before = Status().updated({"restarts.total": 5, "restarts.in_place": 2})
+    after = Status().updated({"internal.earlier_restarts": of_jobsets(before), "restarts.in_place": 2})
+    assert totals(after, jobset())["restarts.total"] == 5
     assert of_jobsets(Status()) is None
 
 

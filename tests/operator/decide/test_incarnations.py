@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, condition, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.settings import Settings
@@ -41,7 +42,7 @@ def test_edit_of_a_job_at_rest_makes_a_new_incarnation(
         phase,
         specHash=made_from(**before),
         lastCheckpointStep=40,
-        crashes=2,
+        charged=2,
         bookedRestarts=2,
         completionTime=format_time(NOW),
         startTime=format_time(NOW),
@@ -49,10 +50,10 @@ def test_edit_of_a_job_at_rest_makes_a_new_incarnation(
     seen = observed(job(status=status, generation=2, **now), jobset=jobset(suspended=True))
     decision = decide(seen, SETTINGS)
     if not anew:
-        assert decision.status.as_stored()["jobSetUid"] == JOBSET_UID
+        assert flat(decision.status.as_stored())["internal.jobSetUid"] == JOBSET_UID
         return
     assert decision.step is None
-    assert decision.status.as_stored() == {
+    assert flat(decision.status.as_stored()) == {
         "phase": "Queued",
         "phaseTime": format_time(NOW),
         "message": "The spec was edited; incarnation 2 of the job starts with it, from its checkpoints.",
@@ -67,7 +68,7 @@ def test_hash_alone_revives_nothing() -> None:
     """A new release may compute another one of the same spec."""
     status = recorded("Failed", specHash="of-another-release", completionTime=format_time(NOW))
     decision = decide(observed(job(status=status)), SETTINGS)
-    assert (decision.status.as_stored(), decision.step) == (status, None)
+    assert (flat(decision.status.as_stored()), decision.step) == (status, None)
 
 
 RENEWED = {"phase": "Queued", "message": "edited", "incarnation": 2, "observedGeneration": 2}
@@ -93,13 +94,13 @@ def test_jobset_of_a_spec_that_was_edited_before_it_was_recorded_is_made_again(
 ) -> None:
     found = jobset(suspended=True, spec_hash=made_from(args=["before"]), being_deleted=being_deleted)
     decision = decide(observed(job(args=["after"], generation=2), jobset=found), SETTINGS)
-    assert (decision.step, decision.status.phase, decision.status.job_set_uid) == (step, "Queued", None)
+    assert (decision.step, decision.status.phase, decision.status.internal.job_set_uid) == (step, "Queued", None)
 
 
 @pytest.mark.parametrize(("fields", "reason", "step"), NEXT.values(), ids=NEXT.keys())
 def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: Reason, step: Step | None) -> None:
     decision = decide(observed(job(status=dict(RENEWED), generation=2, args=["x"]), **fields), SETTINGS)
-    assert (decision.status.phase, condition(decision.status.as_stored(), Type.RUNNING)) == (
+    assert (decision.status.phase, condition(flat(decision.status.as_stored()), Type.RUNNING)) == (
         "Starting" if step is Step.RESUME else "Queued",
         ("False", reason),
     )
@@ -108,9 +109,15 @@ def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: R
         assert decision.manifest is not None
         assert decision.manifest["metadata"]["labels"]["tpujob.dev/incarnation"] == "2"
     if fields.get("jobset") and fields["jobset"].uid == "new":
-        assert (decision.status.as_stored()["jobSetUid"], decision.status.as_stored()["incarnation"]) == ("new", 2)
+        assert (
+            flat(decision.status.as_stored())["internal.jobSetUid"],
+            flat(decision.status.as_stored())["incarnation"],
+        ) == (
+            "new",
+            2,
+        )
     else:
-        assert "jobSetUid" not in decision.status.as_stored()
+        assert "internal.jobSetUid" not in flat(decision.status.as_stored())
 
 
 RESTING = {"phase": "Stopping", "message": "leaving", "incarnation": 2, "observedGeneration": 2}
@@ -129,23 +136,23 @@ def test_suspended_job_of_a_queue_has_no_jobset(fields: dict[str, Any], phase: s
     seen = observed(job(status=dict(RESTING), generation=2, queue="team", suspend=True), **fields)
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step) == (phase, step)
-    assert "jobSetUid" not in decision.status.as_stored()
+    assert "internal.jobSetUid" not in flat(decision.status.as_stored())
 
 
 def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
     status = recorded(
         startTime=format_time(NOW),
-        crashes=2,
+        charged=2,
         crashedAtStep=20,
         lastCheckpointStep=40,
-        restarts=3,
+        total=3,
         bookedRestarts=3,
         specHash="hash",
     )
     seen = observed(job(status=status, generation=2, queue="team", suspend=True), jobset=jobset(restarts=3))
     decision = decide(seen, SETTINGS)
     assert (decision.step, decision.requeue_after_seconds) == (None, 0)
-    left = {key: value for key, value in decision.status.as_stored().items() if key != "message"}
+    left = {key: value for key, value in flat(decision.status.as_stored()).items() if key != "message"}
     assert left == {
         "phase": "Stopping",
         "phaseTime": format_time(NOW),
@@ -154,8 +161,8 @@ def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
         "hosts": 2,
         "lastCheckpointStep": 40,
         "startTime": format_time(NOW),
-        "crashes": 2,
-        "crashedAtStep": 20,
+        "restarts.charged": 2,
+        "internal.crashedAtStep": 20,
     }
 
 
@@ -169,7 +176,9 @@ def test_resumed_job_of_a_queue_queues_again() -> None:
 
 def test_edit_into_nonsense_is_said_and_mended() -> None:
     status = dict(
-        decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status.as_stored()
+        flat(
+            decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status.as_stored()
+        )
     )
     assert (status["phase"], status["incarnation"]) == ("Invalid", 2)
     decision = decide(observed(job(status=status, generation=3)), SETTINGS)
@@ -193,30 +202,35 @@ RETRIES = {
 def test_raised_retry_revives_a_job_that_has_ended(
     phase: str, wanted: int | None, known: int | None, anew: bool
 ) -> None:
-    books = {"crashes": 4, "bookedRestarts": 4, "lastCheckpointStep": 40, "completionTime": format_time(NOW)}
-    status = recorded(phase, **books, **({} if known is None else {"retry": known}))
+    books = {
+        "restarts.charged": 4,
+        "internal.bookedRestarts": 4,
+        "lastCheckpointStep": 40,
+        "completionTime": format_time(NOW),
+    }
+    status = recorded(phase, **books, **({} if known is None else {"internal.retry": known}))
     seen = observed(job(status=status, retry=wanted, suspend=phase == "Suspended"), jobset=jobset(suspended=True))
     decision = decide(seen, SETTINGS)
-    assert decision.status.as_stored().get("incarnation") == (2 if anew else 1)
+    assert flat(decision.status.as_stored()).get("incarnation") == (2 if anew else 1)
     if anew:
-        assert decision.status.as_stored() == {
+        assert flat(decision.status.as_stored()) == {
             "phase": "Queued",
             "phaseTime": format_time(NOW),
             "message": f"spec.retry is {wanted}; incarnation 2 of the job starts from its last checkpoint.",
             "incarnation": 2,
             "observedGeneration": 1,
-            "retry": wanted,
+            "internal.retry": wanted,
             "hosts": 2,
             "lastCheckpointStep": 40,
         }
     elif phase not in ("Failed", "Succeeded"):
-        assert decision.status.as_stored()["retry"] == wanted
+        assert flat(decision.status.as_stored())["internal.retry"] == wanted
 
 
 def test_retry_revives_once() -> None:
-    status = decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status.as_stored()
+    status = flat(decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status.as_stored())
     again = recorded(**{**status, "phase": "Failed"})
-    assert decide(observed(job(status=again, retry=1)), SETTINGS).status.as_stored()["phase"] == "Failed"
+    assert flat(decide(observed(job(status=again, retry=1)), SETTINGS).status.as_stored())["phase"] == "Failed"
 
 
 @pytest.mark.parametrize(("being_deleted", "step"), [(False, Step.DELETE), (True, None)], ids=["there", "going"])
@@ -236,7 +250,7 @@ def test_earlier_jobset_is_deleted_once(being_deleted: bool, step: Step | None) 
     ids=["a person's", "a person's, going", "an earlier job's"],
 )
 def test_foreign_jobset_of_the_name_is_waited_for(fields: dict[str, Any], reason: Reason) -> None:
-    status = decide(observed(job(), jobset=jobset(**fields)), Settings()).status.as_stored()
+    status = flat(decide(observed(job(), jobset=jobset(**fields)), Settings()).status.as_stored())
     assert condition(status, Type.RUNNING) == ("False", reason)
 
 
@@ -245,13 +259,13 @@ def test_restarts_of_the_earlier_jobset_are_not_counted_again() -> None:
     status = {"phase": "Queued", "incarnation": 2, "observedGeneration": 1}
     before = observed(job(status=status), jobset=jobset(restarts=3, suspended=True, incarnation=1))
     after = decide(before, SETTINGS).status
-    assert after.booked_restarts is None
-    assert after.restarts is None
+    assert after.internal.booked_restarts is None
+    assert after.restarts.total is None
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 2), (1, 2), (4, 5)])
 def test_edited_job_says_its_next_incarnation(before: int | None, after: int) -> None:
-    status = {**recorded("Failed"), "specHash": "another"}
+    status = {**recorded("Failed"), "internal.specHash": "another"}
     status = {key: value for key, value in status.items() if key != "incarnation"} | (
         {"incarnation": before} if before else {}
     )

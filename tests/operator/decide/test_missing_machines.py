@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.decide.verdict import Step
@@ -40,7 +41,7 @@ def seen(status: dict[str, Any], *, at: float = 0, restarts: int = 0, **fields: 
 
 def after(first: Observed, *, at: float, restarts: int = 0, **fields: Any) -> Observed:
     """The next look, at a job that has the status that the first one made."""
-    return seen(decide(first, SETTINGS).status.as_stored(), at=at, restarts=restarts, **fields)
+    return seen(flat(decide(first, SETTINGS).status.as_stored()), at=at, restarts=restarts, **fields)
 
 
 def waiting() -> Observed:
@@ -54,7 +55,7 @@ def given_up(*ends: Ended) -> Observed:
 
 
 def test_hosts_without_a_machine_are_kept_in_status() -> None:
-    found = decide(waiting(), SETTINGS).status.unschedulable
+    found = decide(waiting(), SETTINGS).status.internal.unschedulable
     assert found is not None
     assert (found.attempt, found.since, found.message) == (0, NOW, SCHEDULER)
     assert found.hosts == "slice 1 host 0 (pod llama-w-1-0-abcde) and 1 more"
@@ -73,7 +74,7 @@ def test_hosts_without_a_machine_are_kept_in_status() -> None:
     ids=["all have come", "all run", "one pod is not made yet", "they gave up", "pods are gone", "the pause"],
 )
 def test_machines_that_came_are_no_evidence(look: dict[str, Any], is_kept: bool) -> None:
-    found = decide(after(waiting(), at=30, **look), SETTINGS).status.unschedulable
+    found = decide(after(waiting(), at=30, **look), SETTINGS).status.internal.unschedulable
     assert (found is not None) == is_kept
     if found is not None:
         assert found.since == NOW
@@ -81,12 +82,12 @@ def test_machines_that_came_are_no_evidence(look: dict[str, Any], is_kept: bool)
 
 def test_other_words_of_the_scheduler_are_no_news() -> None:
     later = after(waiting(), at=30, hosts=two_slices(second={**MISSING, "unschedulable": "0/6 nodes are available."}))
-    assert decide(later, SETTINGS).status.unschedulable == later.status.unschedulable
+    assert decide(later, SETTINGS).status.internal.unschedulable == later.status.internal.unschedulable
 
 
 def test_hosts_that_waited_are_no_crash() -> None:
     status = decide(given_up(), SETTINGS).status
-    assert (status.crashes, status.capacity_restarts, status.booked_restarts) == (None, 1, 1)
+    assert (status.restarts.charged, status.restarts.capacity, status.internal.booked_restarts) == (None, 1, 1)
     assert status.node_failures is None
     before = given_up().status
     assert recorded_between(before, status) == {Cause.CAPACITY: 1, Cause.CRASH: 0, **dict.fromkeys(_OTHERS, 0)}
@@ -97,14 +98,14 @@ _OTHERS = (Cause.DISRUPTION, Cause.UNEXPLAINED, Cause.SUSPENSION)
 
 def test_the_next_attempt_is_evidence_of_its_own() -> None:
     """The record of the last one is judged in the look that replaces it."""
-    found = decide(given_up(), SETTINGS).status.unschedulable
+    found = decide(given_up(), SETTINGS).status.internal.unschedulable
     assert found is not None
     assert (found.attempt, found.since) == (1, NOW + timedelta(seconds=602))
 
 
 def test_pods_seen_before_the_restart_replace_nothing() -> None:
     early = after(waiting(), at=601, hosts=two_slices(attempt=1), ended=GAVE_UP)
-    found = decide(early, SETTINGS).status.unschedulable
+    found = decide(early, SETTINGS).status.internal.unschedulable
     assert found is not None
     assert found.attempt == 0
 
@@ -122,32 +123,38 @@ def test_pods_seen_before_the_restart_replace_nothing() -> None:
 )
 def test_only_waiting_is_explained(ends: tuple[Ended, ...], crashes: int | None) -> None:
     status = decide(given_up(*ends), SETTINGS).status
-    assert (status.crashes, status.capacity_restarts) == (crashes, None if crashes else 1)
+    assert (status.restarts.charged, status.restarts.capacity) == (crashes, None if crashes else 1)
 
 
 def test_peers_that_had_machines_are_a_crash() -> None:
     come = after(waiting(), at=30, hosts=two_slices(second=HERE))
     gave_up = after(come, at=600, hosts=two_slices(second=HERE)[2:], ended=GAVE_UP)
     status = decide(after(gave_up, at=602, restarts=1, hosts=two_slices(attempt=1), ended=GAVE_UP), SETTINGS).status
-    assert (status.crashes, status.capacity_restarts) == (1, None)
+    assert (status.restarts.charged, status.restarts.capacity) == (1, None)
 
 
 def test_a_machine_that_was_lost_comes_first() -> None:
     evicted = ended(0, 75, after=599, was_asked=True, asked_at=NOW + timedelta(seconds=590), is_disrupted=True)
     status = decide(given_up(evicted, GAVE_UP[1]), SETTINGS).status
-    assert (status.disruptions, status.capacity_restarts, status.crashes) == (1, None, None)
+    assert (status.restarts.disruptions, status.restarts.capacity, status.restarts.charged) == (1, None, None)
 
 
 def test_many_attempts_never_fail_the_job() -> None:
     """Each is put off for longer, up to five minutes, and the message says what is missing."""
-    books = {"bookedRestarts": 12, "restarts": 12, "capacityRestarts": 12, "restartsWithoutProgress": 12, "hosts": 4}
+    books = {
+        "internal.bookedRestarts": 12,
+        "restarts.total": 12,
+        "restarts.capacity": 12,
+        "internal.restartsWithoutProgress": 12,
+        "hosts": 4,
+    }
     record = {"attempt": 12, "hosts": "slice 1 host 0", "since": format_time(NOW), "message": SCHEDULER}
     status = recorded("WaitingForCapacity", **books, unschedulable=record, restartedAtStep=0)
     ends = tuple(replace(end, attempt=12) for end in GAVE_UP)
     last = seen(status, at=602, restarts=13, hosts=two_slices(attempt=13), ended=ends)
     decision = decide(last, SETTINGS)
     assert (decision.status.phase, decision.step) == ("Restarting", Step.SUSPEND)
-    assert decision.status.next_restart_time == NOW + timedelta(seconds=902)
+    assert decision.status.restarts.next_time == NOW + timedelta(seconds=902)
     message = decision.status.message or ""
     assert message.startswith("13 restarts in a row without a newer checkpoint")
     assert f"No machine for slice 1 host 0 since {format_time(NOW)}: {SCHEDULER}" in message

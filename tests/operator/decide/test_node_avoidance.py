@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded, stored
+from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.node_avoidance import LIFTED_AFTER_SECONDS
 from tpujob_operator.decide.node_failures import MOST_AVOIDED, MOST_NODES, avoided, with_crashes
@@ -30,7 +31,13 @@ def failures(node: str = "bad", number: int = 2, **fields: Any) -> dict[str, Any
 
 def restarting(*, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """One host of the next attempt is there; two crashes on the node `bad` have been booked."""
-    books = {"restarts": 2, "bookedRestarts": 2, "crashes": 2, "nodeFailures": [failures()], "lastCheckpointStep": 40}
+    books = {
+        "restarts.total": 2,
+        "internal.bookedRestarts": 2,
+        "restarts.charged": 2,
+        "nodeFailures": [failures()],
+        "lastCheckpointStep": 40,
+    }
     status = recorded("Restarting", **{**books, **fields.pop("status", {})})
     values: dict[str, Any] = {"jobset": jobset(restarts=2), "node_labels": LABELS, "hosts": (host(0, attempt=2),)}
     return observed(job(status=status, **(spec or {})), **values | fields)
@@ -74,11 +81,17 @@ def test_status_keeps_the_nodes_that_matter() -> None:
 
 def test_second_crash_on_a_node_starts_an_incarnation_elsewhere() -> None:
     decision = decide(restarting(), SETTINGS)
-    status = decision.status.as_stored()
+    status = flat(decision.status.as_stored())
     assert status["nodeFailures"] == [failures(avoidedLabel=HOSTNAME, avoidedValue="bad.example")]
-    kept = {"incarnation": 2, "crashes": 2, "restarts": 2, "earlierRestarts": 2, "lastCheckpointStep": 40}
+    kept = {
+        "incarnation": 2,
+        "restarts.charged": 2,
+        "restarts.total": 2,
+        "internal.earlierRestarts": 2,
+        "lastCheckpointStep": 40,
+    }
     assert {key: status.get(key) for key in kept} == kept
-    assert not status.keys() & {"jobSetUid", "bookedRestarts", "failure"}
+    assert not status.keys() & {"internal.jobSetUid", "internal.bookedRestarts", "failure"}
     assert decision.note is not None
     assert (decision.note.reason, decision.note.warning) == (Reason.NODE_AVOIDED, True)
     assert "kubernetes.io/hostname=bad.example" in decision.note.message
@@ -103,7 +116,7 @@ def test_a_pod_that_a_pause_stopped_is_no_disruption(is_paused: bool, counted: t
     seen = restarting(spec=spec, jobset=jobset(restarts=2, suspended=is_paused), hosts=(), ended=(stopped,))
     after = decide(seen, SETTINGS).status
     assert after.incarnation == 2
-    assert (after.restarts, after.disruptions) == counted
+    assert (after.restarts.total, after.restarts.disruptions) == counted
 
 
 NOT_AVOIDED: dict[str, Observed] = {
@@ -130,7 +143,7 @@ NOT_AVOIDED: dict[str, Observed] = {
         status={"nodeFailures": [failures(), failures("other", 1)]},
         node_labels={"other": {HOSTNAME: "other.example"}},
     ),
-    "the budget is spent": restarting(status={"crashes": 4}),
+    "the budget is spent": restarting(status={"restarts.charged": 4}),
 }
 
 
@@ -171,24 +184,26 @@ def test_two_nodes_of_a_pool_are_one() -> None:
 
 
 def test_the_pause_goes_on_in_the_new_incarnation() -> None:
-    books = {"restartsWithoutProgress": 2, "restartedAtStep": 40, "restartTime": format_time(NOW)}
-    status = decide(restarting(status=books), SETTINGS).status.as_stored()
+    books = {
+        "internal.restartsWithoutProgress": 2,
+        "internal.restartedAtStep": 40,
+        "internal.restartTime": format_time(NOW),
+    }
+    status = flat(decide(restarting(status=books), SETTINGS).status.as_stored())
     made = jobset(uid="new", suspended=True, incarnation=2)
     paused = decide(observed(job(status=status), jobset=made), SETTINGS)
     assert (paused.status.phase, paused.step, paused.requeue_after_seconds) == ("Restarting", None, 10)
     assert "a crash on node bad" in (paused.status.message or "")
-    later = observed(job(status=paused.status.as_stored()), jobset=made, now=NOW + timedelta(seconds=10))
+    later = observed(job(status=flat(paused.status.as_stored())), jobset=made, now=NOW + timedelta(seconds=10))
     assert decide(later, SETTINGS).step is Step.RESUME
 
 
 def test_restarts_count_on_over_incarnations() -> None:
-    status = recorded(
-        **stored({"restarts": 2, "earlier_restarts": 2, "crashes": 2, "crashed_at_step": 0, "incarnation": 2})
-    )
+    status = recorded(total=2, earlierRestarts=2, charged=2, crashedAtStep=0, incarnation=2)
     again = jobset(restarts=1, incarnation=2)
     seen = observed(job(status=status), jobset=again, hosts=(host(0, attempt=1),), ended=(ended(0, 1, node="c"),))
     after = decide(seen, SETTINGS).status
-    assert (after.restarts, after.crashes, after.booked_restarts) == (3, 3, 1)
+    assert (after.restarts.total, after.restarts.charged, after.internal.booked_restarts) == (3, 3, 1)
 
 
 WAITS = host(0, ready=False, unschedulable="0/1 nodes are available: 1 node(s) didn't match affinity.")
@@ -227,21 +242,24 @@ def test_avoidance_ends_where_there_is_no_other_machine(seen: Observed, is_lifte
         assert decision.note is not None
         assert decision.note.reason == Reason.AVOIDANCE_LIFTED
         assert "Incarnation 3 may use" in decision.note.message
-        again = decide(observed(job(status=decision.status.as_stored()), node_labels=LABELS), SETTINGS)
+        again = decide(observed(job(status=flat(decision.status.as_stored())), node_labels=LABELS), SETTINGS)
         assert again.manifest is not None
         assert "affinity" not in str(again.manifest)
 
 
-@pytest.mark.parametrize("change", [{"retry": 1}, {"args": ["x"]}], ids=["retry", "edit"])
+@pytest.mark.parametrize("change", [{"internal.retry": 1}, {"args": ["x"]}], ids=["internal.retry", "edit"])
 def test_retry_and_edit_forget_what_is_avoided(change: dict[str, Any]) -> None:
     entries = [failures(avoidedLabel=HOSTNAME, avoidedValue="bad.example")]
-    status = recorded("Failed", nodeFailures=entries, specHash="another", restarts=3, earlierRestarts=2)
-    after = decide(observed(job(status=status, generation=2, **change)), SETTINGS).status.as_stored()
-    assert (after["incarnation"], after.keys() & {"nodeFailures", "earlierRestarts", "restarts"}) == (2, set())
+    status = recorded("Failed", nodeFailures=entries, specHash="another", total=3, earlierRestarts=2)
+    after = flat(decide(observed(job(status=status, generation=2, **change)), SETTINGS).status.as_stored())
+    assert (after["incarnation"], after.keys() & {"nodeFailures", "internal.earlierRestarts", "restarts.total"}) == (
+        2,
+        set(),
+    )
 
 
 def test_a_new_incarnation_is_said_while_it_is_made() -> None:
-    status = decide(restarting(), SETTINGS).status.as_stored()
+    status = flat(decide(restarting(), SETTINGS).status.as_stored())
     after = decide(observed(job(status=status), jobset=jobset(restarts=2, being_deleted=True)), SETTINGS).status
-    assert condition(after.as_stored(), Type.RUNNING) == ("False", Reason.REMAKING)
+    assert condition(flat(after.as_stored()), Type.RUNNING) == ("False", Reason.REMAKING)
     assert after.node_failures is not None

@@ -17,6 +17,7 @@ from tests.operator.building import (
     observed,
     recorded,
 )
+from tests.statuses import flat
 from tpujob_contract.reports.termination_message import program_code_line
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -89,7 +90,7 @@ def test_restart_says_its_cause(fields: dict[str, Any], phase: str, words: str) 
 def test_resuming_is_no_restart() -> None:
     status = recorded("Starting", bookedRestarts=2)
     seen = observed(job(status=status), jobset=jobset(restarts=2), hosts=(host(0, attempt=2),))
-    assert decide(seen, SETTINGS).status.as_stored()["phase"] == "Starting"
+    assert flat(decide(seen, SETTINGS).status.as_stored())["phase"] == "Starting"
 
 
 def notice(reason: str, message: str, *, age: float = 0) -> Notice:
@@ -175,7 +176,7 @@ def test_waiting_for_capacity_says_for_what(
         hosts=(host(0, ready=False, unschedulable="0/3 nodes fit"),),
         capacity_notices=notices,
     )
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert (status["phase"], condition(status, Type.RUNNING)) == ("WaitingForCapacity", ("False", reason))
     assert words in status["message"]
     assert condition(status, Type.BLOCKED) == (("True", reason) if blocked else None)
@@ -186,9 +187,9 @@ def test_other_hosts_of_a_slice_wait_for_its_first() -> None:
     refusal = "admission webhook denied the request: follower pod node selector for topology domain not found."
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"),)
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=refusal)
-    assert decide(seen, SETTINGS).status.as_stored()["phase"] == "WaitingForCapacity"
+    assert flat(decide(seen, SETTINGS).status.as_stored())["phase"] == "WaitingForCapacity"
     without = observed(job(status=recorded("Starting")), jobset=jobset(), creation_failure=refusal)
-    assert condition(decide(without, SETTINGS).status.as_stored(), Type.BLOCKED) is None
+    assert condition(flat(decide(without, SETTINGS).status.as_stored()), Type.BLOCKED) is None
 
 
 def at_step(seconds_ago: float, *, step: int = 7, phase: str = "Running") -> dict[str, Any]:
@@ -248,7 +249,7 @@ STALLS: dict[str, tuple[Observed, Reason | None]] = {
 @pytest.mark.parametrize(("seen", "reason"), STALLS.values(), ids=STALLS.keys())
 def test_stall_is_told_from_slowness(seen: Observed, reason: Reason | None) -> None:
     seen = Observed(manifest=seen.manifest, jobset=jobset(), hosts=seen.hosts, progress=seen.progress, now=seen.now)
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert status["phase"] == ("Running" if reason is None else "Stalled")
     assert condition(status, Type.STALLED) == (None if reason is None else ("True", reason))
     assert condition(status, Type.RUNNING) == ("True", Reason.ALL_HOSTS_READY)
@@ -259,19 +260,19 @@ def test_stall_is_told_from_slowness(seen: Observed, reason: Reason | None) -> N
 def test_hosts_that_have_just_come_up_are_not_stalled(phase: str, progress: Progress | None) -> None:
     waited = at_step(9999) | {"phase": phase}
     seen = observed(job(status=waited, **TRAINER), jobset=jobset(), hosts=BOTH, progress=progress)
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert status["phase"] == "Running"
-    assert status["stepTime"] == format_time(NOW)
+    assert status["progress.stepTime"] == format_time(NOW)
 
 
 def test_stall_ends_with_the_next_step() -> None:
     first = observed(job(status=at_step(600), **TRAINER), jobset=jobset(), hosts=BOTH, progress=training())
-    status = decide(first, SETTINGS).status.as_stored()
+    status = flat(decide(first, SETTINGS).status.as_stored())
     assert status["phase"] == "Stalled"
     assert "deleting the pod restarts the job" in status["message"]
     later = observed(job(status=status, **TRAINER), jobset=jobset(), hosts=BOTH, progress=training(step=8))
-    status = decide(later, SETTINGS).status.as_stored()
-    assert (status["phase"], status["stepTime"]) == ("Running", format_time(NOW))
+    status = flat(decide(later, SETTINGS).status.as_stored())
+    assert (status["phase"], status["progress.stepTime"]) == ("Running", format_time(NOW))
     assert condition(status, Type.STALLED) == ("False", Reason.PROGRESSING)
 
 
@@ -287,7 +288,7 @@ def test_stall_ends_with_the_next_step() -> None:
 )
 def test_only_a_pod_that_alone_is_lost_is_said_to_be_replaced(end: Ended, reason: Reason) -> None:
     seen = observed(job(status=recorded(), inPlaceRestarts=2), jobset=jobset(), hosts=(host(0),), ended=(end,))
-    assert condition(decide(seen, SETTINGS).status.as_stored(), Type.RUNNING) == ("False", reason)
+    assert condition(flat(decide(seen, SETTINGS).status.as_stored()), Type.RUNNING) == ("False", reason)
 
 
 def test_a_job_whose_spec_is_refused_since_an_upgrade_is_restarted_all_the_same() -> None:
@@ -308,7 +309,7 @@ def test_jobset_goes_where_its_namespace_waits_for_pods_that_its_jobs_keep(is_su
 def test_missing_worker_is_no_new_start() -> None:
     status = recorded(startTime=format_time(NOW))
     seen = observed(job(status=status, workers=2, accelerator="cpu:1x1"), jobset=jobset(), hosts=(host(0),))
-    decided = decide(seen, SETTINGS).status.as_stored()
+    decided = flat(decide(seen, SETTINGS).status.as_stored())
     assert (decided["phase"], decided["ready"], decided["message"]) == ("Running", "1/2", "1 of 2 hosts are ready.")
     assert condition(decided, Type.RUNNING) == ("True", Reason.HOSTS_STARTING)
 
@@ -351,7 +352,7 @@ def test_deadline_ends_the_job_after_its_grace(
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step, decision.requeue_after_seconds) == (phase, step, again)
     if phase == "Failed":
-        assert condition(decision.status.as_stored(), Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
+        assert condition(flat(decision.status.as_stored()), Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
 
 
 @pytest.mark.parametrize(
@@ -375,15 +376,15 @@ def test_somebody_elses_service_is_named(suspended: bool, phase: str, step: Step
     seen = observed(job(status=recorded("Queued")), jobset=jobset(suspended=suspended), foreign_service="llama-tpujob")
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step) == (phase, step)
-    assert condition(decision.status.as_stored(), Type.BLOCKED) == ("True", Reason.SERVICE_NAME_TAKEN)
+    assert condition(flat(decision.status.as_stored()), Type.BLOCKED) == ("True", Reason.SERVICE_NAME_TAKEN)
     rests = decide(replace(seen, manifest=job(status=recorded("Queued"), suspend=True)), SETTINGS)
     assert rests.status.phase == ("Suspended" if suspended else "Stopping")
 
 
 def test_accelerator_s_name_is_explained() -> None:
     decision = decide(observed(job(accelerator="v4-16"), jobset=jobset(suspended=True)), SETTINGS)
-    assert "v4-16" in decision.status.as_stored()["acceleratorNote"]
-    made = {**decision.status.as_stored(), "jobSetUid": None}
+    assert "v4-16" in flat(decision.status.as_stored())["acceleratorNote"]
+    made = {**flat(decision.status.as_stored()), "internal.jobSetUid": None}
     again = decide(observed(job(accelerator="v4:2x2x2", status=made), jobset=jobset(suspended=True)), SETTINGS)
     assert again.status.accelerator_note is None
 
@@ -391,30 +392,30 @@ def test_accelerator_s_name_is_explained() -> None:
 def test_wait_for_machines_tells_how_many_have_come_and_since_when() -> None:
     hosts = (host(0, ready=False, ip="10.0.0.1"), host(1, ready=False, unschedulable="0/3 nodes fit"))
     first = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
-    status = decide(first, SETTINGS).status.as_stored()
+    status = flat(decide(first, SETTINGS).status.as_stored())
     end = "1 of 2 hosts have arrived; the others have been awaited since 2030-01-01T12:00:00Z."
     assert status["message"].endswith(end)
     later = replace(first, manifest=job(status=status), now=NOW + timedelta(hours=1))
     assert decide(later, SETTINGS).patch == {}
     unknown = replace(first, manifest=job(status=recorded("WaitingForCapacity")))
-    assert decide(unknown, SETTINGS).status.as_stored()["message"].endswith("1 of 2 hosts have arrived.")
+    assert flat(decide(unknown, SETTINGS).status.as_stored())["message"].endswith("1 of 2 hosts have arrived.")
 
 
 def test_what_is_probably_not_meant_is_recorded_with_the_jobset() -> None:
     of_a_laptop = {**TRAINER, "trainer": {**TRAINER["trainer"], "data": {"path": "text/*", "tokenizer": "bytes"}}}
     doubtful = job(**of_a_laptop, status={"warnings": ["of another spec"]})
     seen = observed(doubtful, jobset=jobset(suspended=True))
-    (warning,) = decide(seen, SETTINGS).status.as_stored()["warnings"]
+    (warning,) = flat(decide(seen, SETTINGS).status.as_stored())["warnings"]
     assert warning.startswith('spec.trainer.data.path: "text/*" is relative')
     meant = job(status={"warnings": ["of another spec"]})
-    assert "warnings" not in decide(replace(seen, manifest=meant), SETTINGS).status.as_stored()
+    assert "warnings" not in flat(decide(replace(seen, manifest=meant), SETTINGS).status.as_stored())
 
 
 def test_time_of_a_phase_is_when_it_began() -> None:
     began = format_time(NOW - timedelta(hours=1))
     starting = observed(job(status=recorded("Starting", phaseTime=began)), jobset=jobset(), hosts=(host(0),))
-    assert decide(starting, SETTINGS).status.as_stored()["phaseTime"] == began
-    running = decide(replace(starting, hosts=BOTH), SETTINGS).status.as_stored()
+    assert flat(decide(starting, SETTINGS).status.as_stored())["phaseTime"] == began
+    running = flat(decide(replace(starting, hosts=BOTH), SETTINGS).status.as_stored())
     assert (running["phase"], running["phaseTime"]) == ("Running", format_time(NOW))
 
 
@@ -450,7 +451,7 @@ def test_health_of_parts_is_a_condition(
 ) -> None:
     progress = Progress(phase="training", **fields)
     seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert condition(status, kind) == expected
     assert words in next((c["message"] for c in status["conditions"] if c["type"] == kind), "")
     assert status["phase"] == "Running"
@@ -461,23 +462,23 @@ def test_seconds_alone_are_not_written() -> None:
         progress = Progress(phase="training", step=step, goodput={"step": seconds}, data_wait_fraction=seconds / 1000)
         now = NOW + timedelta(seconds=seconds)
         seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress, now=now)
-        return decide(seen, SETTINGS).status.as_stored()
+        return flat(decide(seen, SETTINGS).status.as_stored())
 
     first = look(recorded(), 100, step=7)
-    assert (first["goodput"], first["dataWaitFraction"]) == ({"step": 100}, 0.1)
+    assert (first["progress.goodput"], first["progress.dataWaitFraction"]) == ({"step": 100}, 0.1)
     assert look(first, 200, step=7) == first
-    assert look(first, 200, step=8)["goodput"] == {"step": 200}
+    assert look(first, 200, step=8)["progress.goodput"] == {"step": 200}
 
 
 def test_what_keeps_pods_from_starting_comes_before_capacity() -> None:
     """More machines would not help a job whose other host cannot pull its image."""
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"), host(1, ready=False, waiting_reason="ImagePullBackOff"))
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert (status["phase"], condition(status, Type.BLOCKED)) == ("Starting", ("True", Reason.CANNOT_START))
 
 
 @pytest.mark.parametrize(("seconds", "phase"), [(1799, "Running"), (1800, "Stalled")], ids=["not yet", "for long"])
 def test_silence_is_a_stall_only_after_three_limits(seconds: float, phase: str) -> None:
     seen = observed(job(status=at_step(seconds), **TRAINER), jobset=jobset(), hosts=BOTH)
-    assert decide(seen, SETTINGS).status.as_stored()["phase"] == phase
+    assert flat(decide(seen, SETTINGS).status.as_stored())["phase"] == phase

@@ -29,7 +29,7 @@ def _workload(*conditions: str, name: str = FIRST, active: bool = True, **metada
 
 
 ADMITTED = ("QuotaReserved", "Admitted")
-FAILED = {"phase": "Failed", "retry": 0}
+FAILED = {"phase": "Failed", "internal.retry": 0}
 CASES: dict[str, tuple[Observed, list[dict[str, Any]], str | None, list[str]]] = {
     "a new job asks": (_job(), [], FIRST, []),
     "one that waits is left": (_job(), [_workload()], None, []),

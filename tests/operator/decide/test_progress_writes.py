@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.controller.apply import event
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import UnitCounts
@@ -30,8 +31,14 @@ WHOLE = Progress(
 
 def running(seconds: float, *, status: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """A job that is at step 8 so many seconds after step 7 was written."""
-    before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored()
-    known = {**before, "step": 7, "stepTime": format_time(NOW), "startTime": format_time(NOW), **(status or {})}
+    before = flat(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored())
+    known = {
+        **before,
+        "step": 7,
+        "progress.stepTime": format_time(NOW),
+        "startTime": format_time(NOW),
+        **(status or {}),
+    }
     values: dict[str, Any] = {"jobset": jobset(), "hosts": BOTH, "progress": Progress(phase="training", step=8)}
     return observed(job(status=known), **{**values, "now": NOW + timedelta(seconds=seconds), **fields})
 
@@ -48,7 +55,7 @@ WRITES = {
         running(30, progress=Progress(phase="training", step=7, **MOVING)),
         False,
     ),
-    "a step whose time is not known": (running(10, status={"stepTime": None}), True),
+    "a step whose time is not known": (running(10, status={"progress.stepTime": None}), True),
     "the first step": (running(10, status={"step": None}), True),
     "a checkpoint, soon": (running(10, progress=Progress(phase="saving", step=7, committed_step=7)), False),
     "another phase": (running(10, hosts=(host(0),), ended=(ended(1, 1),)), True),
@@ -66,7 +73,7 @@ def test_only_progress_waits_for_its_turn(seen: Observed, is_written: bool) -> N
 
 def test_whatever_waited_is_written_with_the_next_change() -> None:
     seen = running(10, hosts=(host(0),), ended=(ended(1, 1),))
-    assert decide(seen, SETTINGS).status.as_stored()["step"] == 8
+    assert flat(decide(seen, SETTINGS).status.as_stored())["step"] == 8
 
 
 EVENTS = {

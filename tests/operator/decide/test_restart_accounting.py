@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, stored
+from tests.statuses import flat, grouped
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.restart_accounting import (
@@ -24,7 +25,7 @@ from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status
 from tpujob_resource.models.stored import read_status
 
-AFTER_TWO: dict[str, Any] = {"crashes": 2, "bookedRestarts": 2, "crashedAtStep": 100}
+AFTER_TWO: dict[str, Any] = {"restarts.charged": 2, "internal.bookedRestarts": 2, "internal.crashedAtStep": 100}
 AFTER_TWO_NEWER = {**AFTER_TWO, "lastCheckpointStep": 150}
 COMMITTED_150 = Progress(phase="training", step=160, committed_step=150)
 FREED = ended(0, 143, attempt=2, was_asked=True, asked_at=NOW)
@@ -32,11 +33,21 @@ STOPPED = tuple(ended(index, 75, was_asked=True, asked_at=NOW) for index in (0, 
 HAD_RUN: dict[str, Any] = {"startTime": "2030-01-01T11:00:00Z", "hostsReady": 0, "phase": "Stopping"}
 AT_REST: dict[str, Any] = {"status": HAD_RUN, "hosts": (), "suspended": True}
 LOST: dict[str, Any] = {
-    "stepTime": "2030-01-01T11:30:00Z",
-    "disruption": {"attempt": 0, "pod": "llama-w-0-0-abcde", "exitCode": 75, "askedAt": "2030-01-01T11:40:00Z"},
+    "progress.stepTime": "2030-01-01T11:30:00Z",
+    "internal.disruption": {
+        "attempt": 0,
+        "pod": "llama-w-0-0-abcde",
+        "exitCode": 75,
+        "askedAt": "2030-01-01T11:40:00Z",
+    },
 }
-IN_A_ROW = ("restartsWithoutProgress", "unexplainedWithoutProgress", "restartedAtStep", "restartTime")
-SUSPENSION = {"bookedRestarts": 1, "suspensionRestarts": 1}
+IN_A_ROW = (
+    "internal.restartsWithoutProgress",
+    "internal.unexplainedWithoutProgress",
+    "internal.restartedAtStep",
+    "internal.restartTime",
+)
+SUSPENSION = {"internal.bookedRestarts": 1, "internal.suspensionRestarts": 1}
 
 
 def seen(
@@ -54,47 +65,54 @@ def seen(
         pytest.param(seen(0), {}, id="nothing happened"),
         pytest.param(
             seen(1, ended(0, 1)),
-            {"bookedRestarts": 1, "crashes": 1, "crashedAtStep": 0},
+            {"internal.bookedRestarts": 1, "restarts.charged": 1, "internal.crashedAtStep": 0},
             id="the first crash",
         ),
         pytest.param(seen(2, ended(0, 1, attempt=1), status=AFTER_TWO), {}, id="booked already"),
         pytest.param(
             seen(3, ended(0, 1, attempt=2), status={**AFTER_TWO, "lastCheckpointStep": 100}),
-            {"bookedRestarts": 3, "crashes": 3, "crashedAtStep": 100},
+            {"internal.bookedRestarts": 3, "restarts.charged": 3, "internal.crashedAtStep": 100},
             id="no newer checkpoint",
         ),
         pytest.param(
             seen(3, ended(0, 1, attempt=2), status=AFTER_TWO_NEWER),
-            {"bookedRestarts": 3, "crashes": 1, "crashedAtStep": 150},
+            {"internal.bookedRestarts": 3, "restarts.charged": 1, "internal.crashedAtStep": 150},
             id="a newer checkpoint refills",
         ),
         pytest.param(
             seen(3, ended(0, 1, attempt=2), status={**AFTER_TWO, "lastCheckpointStep": 100}, progress=COMMITTED_150),
-            {"bookedRestarts": 3, "crashes": 1, "crashedAtStep": 150},
+            {"internal.bookedRestarts": 3, "restarts.charged": 1, "internal.crashedAtStep": 150},
             id="a newer checkpoint in the same look refills",
         ),
         pytest.param(
-            seen(3, FREED, status=AFTER_TWO_NEWER), {"bookedRestarts": 3, "disruptions": 1}, id="a disruption is free"
+            seen(3, FREED, status=AFTER_TWO_NEWER),
+            {"internal.bookedRestarts": 3, "restarts.disruptions": 1},
+            id="a disruption is free",
         ),
         pytest.param(
-            seen(3, status={**AFTER_TWO, "disruptions": 4}),
-            {"bookedRestarts": 3, "unexplainedRestarts": 1},
+            seen(3, status={**AFTER_TWO, "restarts.disruptions": 4}),
+            {"internal.bookedRestarts": 3, "restarts.unexplained": 1},
             id="what nobody saw is no crash",
         ),
         pytest.param(
             seen(4, ended(1, 1, attempt=3), status=AFTER_TWO),
-            {"bookedRestarts": 4, "crashes": 3, "unexplainedRestarts": 1, "crashedAtStep": 0},
+            {
+                "internal.bookedRestarts": 4,
+                "restarts.charged": 3,
+                "restarts.unexplained": 1,
+                "internal.crashedAtStep": 0,
+            },
             id="one of two missed",
         ),
         pytest.param(seen(1, ended(0, 1), hosts=()), {}, id="a host has not told yet"),
         pytest.param(
             seen(1, ended(0, 1), ended(1, 75, asked_at=NOW), hosts=()),
-            {"bookedRestarts": 1, "crashes": 1, "crashedAtStep": 0},
+            {"internal.bookedRestarts": 1, "restarts.charged": 1, "internal.crashedAtStep": 0},
             id="every host has told",
         ),
         pytest.param(
             seen(1, ended(0, 1), lost_nodes=(LostNode(attempt=0, name="n", trouble="is gone"),)),
-            {"bookedRestarts": 1, "disruptions": 1},
+            {"internal.bookedRestarts": 1, "restarts.disruptions": 1},
             id="a node explains the crash beside it",
         ),
         pytest.param(seen(1, *STOPPED, **AT_REST), SUSPENSION, id="a suspension is no restart"),
@@ -109,7 +127,7 @@ def seen(
         ),
         pytest.param(
             seen(1, status={**HAD_RUN, "phase": "Queued", "startTime": None}),
-            {"bookedRestarts": 1, "unexplainedRestarts": 1},
+            {"internal.bookedRestarts": 1, "restarts.unexplained": 1},
             id="an end that nobody saw, of a job that has not run before",
         ),
         pytest.param(
@@ -117,22 +135,22 @@ def seen(
         ),
         pytest.param(
             seen(1, hosts=(host(0, attempt=1),), status={**HAD_RUN, **LOST, "phase": "Starting"}),
-            {"bookedRestarts": 1, "disruptions": 1},
+            {"internal.bookedRestarts": 1, "restarts.disruptions": 1},
             id="a disruption that an operator before has seen, of hosts that have run since the last rest",
         ),
         pytest.param(
             seen(1, ended(0, 1), *STOPPED[1:], **AT_REST),
-            {"bookedRestarts": 1, "crashes": 1, "crashedAtStep": 0},
+            {"internal.bookedRestarts": 1, "restarts.charged": 1, "internal.crashedAtStep": 0},
             id="a crash before the suspension",
         ),
         pytest.param(
-            seen(1, *STOPPED, **AT_REST | {"status": {**HAD_RUN, "restarts": 1}}),
-            {"bookedRestarts": 1, "disruptions": 1},
+            seen(1, *STOPPED, **AT_REST | {"status": {**HAD_RUN, "restarts.total": 1}}),
+            {"internal.bookedRestarts": 1, "restarts.disruptions": 1},
             id="a disruption before the suspension",
         ),
         pytest.param(
-            seen(3, **AT_REST | {"status": {**HAD_RUN, **SUSPENSION, "restarts": 1}}),
-            {"bookedRestarts": 3, "suspensionRestarts": 2, "unexplainedRestarts": 1},
+            seen(3, **AT_REST | {"status": {**HAD_RUN, **SUSPENSION, "restarts.total": 1}}),
+            {"internal.bookedRestarts": 3, "internal.suspensionRestarts": 2, "restarts.unexplained": 1},
             id="a restart, another suspension",
         ),
         pytest.param(
@@ -147,7 +165,11 @@ def test_restarts_are_booked_by_cause(found: Observed, expected: dict[str, Any])
 
 def test_any_number_of_restarts_is_booked_at_once() -> None:
     fields = stored(account(seen(2**31 - 1, ended(0, 1, attempt=2**31 - 2))))
-    assert (fields["bookedRestarts"], fields["crashes"], fields["unexplainedRestarts"]) == (2**31 - 1, 1, 2**31 - 2)
+    assert (fields["internal.bookedRestarts"], fields["restarts.charged"], fields["restarts.unexplained"]) == (
+        2**31 - 1,
+        1,
+        2**31 - 2,
+    )
 
 
 def test_counting_twice_changes_nothing() -> None:
@@ -159,16 +181,16 @@ def test_counting_twice_changes_nothing() -> None:
 
 
 def test_restarts_for_a_suspension_do_not_show() -> None:
-    first = decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()).status.as_stored()
-    assert "restarts" not in first
-    later = decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()).status.as_stored()
-    assert (later["restarts"], later["suspensionRestarts"]) == (1, 1)
+    first = flat(decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()).status.as_stored())
+    assert "restarts.total" not in first
+    later = flat(decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()).status.as_stored())
+    assert (later["restarts.total"], later["internal.suspensionRestarts"]) == (1, 1)
 
 
 def test_recorded_failure_is_evidence_after_a_restart_of_the_operator() -> None:
     before = seen(0, ended(1, 139))
     recorded_before = stored({"failure": first_failure(before)})
-    assert account(seen(1, status=recorded_before))["crashes"] == 1
+    assert account(seen(1, status=recorded_before))["restarts.charged"] == 1
 
 
 def test_a_job_without_its_jobset_has_the_crashes_it_had() -> None:
@@ -176,16 +198,21 @@ def test_a_job_without_its_jobset_has_the_crashes_it_had() -> None:
 
 
 def test_restarts_are_told_apart_for_the_metrics() -> None:
-    before = {"bookedRestarts": 2, "disruptions": 1, "crashes": 1}
-    free = {"disruptions": 2, "unexplainedRestarts": 1, "capacityRestarts": 1, "suspensionRestarts": 1}
-    after = {"bookedRestarts": 7, "crashes": 2, **free}
-    earlier, later = read_status(before), read_status(after)
+    before = {"internal.bookedRestarts": 2, "restarts.disruptions": 1, "restarts.charged": 1}
+    free = {
+        "restarts.disruptions": 2,
+        "restarts.unexplained": 1,
+        "restarts.capacity": 1,
+        "internal.suspensionRestarts": 1,
+    }
+    after = {"internal.bookedRestarts": 7, "restarts.charged": 2, **free}
+    earlier, later = read_status(grouped(before)), read_status(grouped(after))
     assert +recorded_between(earlier, later) == dict.fromkeys(Cause, 1)
     assert +recorded_between(later, later) == {}
-    assert +recorded_between(later, read_status({"incarnation": 2})) == {}
+    assert +recorded_between(later, read_status(grouped({"incarnation": 2}))) == {}
 
 
-BETWEEN: dict[str, Any] = {**AFTER_TWO, "bookedRestarts": 3, "crashes": 3}
+BETWEEN: dict[str, Any] = {**AFTER_TWO, "internal.bookedRestarts": 3, "restarts.charged": 3}
 
 
 @pytest.mark.parametrize(
@@ -204,8 +231,8 @@ def test_ends_of_booked_attempts_are_charged_once(found: Observed, crashes_then:
 
 
 def test_a_job_that_has_not_restarted_says_nothing_of_restarts() -> None:
-    assert "restarts" not in decide(seen(0), Settings()).status.as_stored()
-    assert decide(seen(1, ended(0, 1), hosts=BOTH), Settings()).status.restarts == 1
+    assert "restarts.total" not in flat(decide(seen(0), Settings()).status.as_stored())
+    assert decide(seen(1, ended(0, 1), hosts=BOTH), Settings()).status.restarts.total == 1
 
 
 def test_job_that_was_never_restarted_has_none_in_a_row() -> None:
@@ -216,19 +243,20 @@ def test_job_that_was_never_restarted_has_none_in_a_row() -> None:
 
 def test_second_restart_in_a_row_is_put_off() -> None:
     once = {
-        "bookedRestarts": 1,
-        "restartsWithoutProgress": 1,
-        "restartedAtStep": 0,
-        "restartTime": "2030-01-01T11:59:00Z",
+        "internal.bookedRestarts": 1,
+        "internal.restartsWithoutProgress": 1,
+        "internal.restartedAtStep": 0,
+        "internal.restartTime": "2030-01-01T11:59:00Z",
     }
-    assert next_restart(seen(1, ended(0, 1), status={"restartedAtStep": 0}), 10.0) is None
+    assert next_restart(seen(1, ended(0, 1), status={"internal.restartedAtStep": 0}), 10.0) is None
     assert next_restart(seen(2, ended(0, 1, attempt=1), status=once), 10.0) == NOW + timedelta(seconds=10)
 
 
 def test_first_restart_of_a_job_is_one_more() -> None:
     assert recorded_between(Status(), Status()) == {}
-    assert recorded_between(Status(), Status(booked_restarts=1, crashes=1))[Cause.CRASH] == 1
-    assert recorded_between(Status(booked_restarts=1), Status()) == {}
+    booked = Status().updated({"internal.booked_restarts": 1})
+    assert recorded_between(Status(), booked)[Cause.CRASH] == 1
+    assert recorded_between(booked, Status()) == {}
 
 
 def test_job_that_has_failed_has_no_ready_hosts() -> None:
@@ -238,10 +266,10 @@ def test_job_that_has_failed_has_no_ready_hosts() -> None:
 
 def test_first_end_that_nobody_saw_is_one_in_a_row() -> None:
     once = {
-        "bookedRestarts": 1,
-        "restartsWithoutProgress": 1,
-        "restartedAtStep": 0,
-        "restartTime": "2030-01-01T11:59:00Z",
+        "internal.bookedRestarts": 1,
+        "internal.restartsWithoutProgress": 1,
+        "internal.restartedAtStep": 0,
+        "internal.restartTime": "2030-01-01T11:59:00Z",
     }
     assert unexplained_in_a_row(seen(1)) == 1
     assert unexplained_in_a_row(seen(2, status=once)) == 1

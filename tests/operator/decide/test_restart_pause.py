@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.restart_accounting import (
     LONGEST_PAUSE_SECONDS,
@@ -37,18 +38,18 @@ def test_pause_doubles_up_to_five_minutes(restarts: int, seconds: float) -> None
 
 @pytest.mark.parametrize("cause", RESTARTS)
 def test_restarts_of_every_cause_are_counted_in_a_row(cause: Cause) -> None:
-    assert _in_a_row(observed(job(), jobset=jobset()), Counter({cause: 1}))["restarts_without_progress"] == 1
+    assert _in_a_row(observed(job(), jobset=jobset()), Counter({cause: 1}))["internal.restarts_without_progress"] == 1
 
 
 def restarted(number: int, *ends: Ended, now: datetime = NOW, status: dict[str, Any] | None = None) -> Observed:
     """So many restarts of the JobSet; nobody has looked since the one before the last."""
-    books = {"phase": "Running", "bookedRestarts": number - 1, "restarts": number - 1, **(status or {})}
+    books = {"phase": "Running", "internal.bookedRestarts": number - 1, "restarts.total": number - 1, **(status or {})}
     its = jobset(restarts=number)
     seen = observed(job(status=recorded(**books)), jobset=its, ended=ends, now=now)
     return replace(seen, hosts=(replace(BOTH[0], attempt=number, ready=False),))
 
 
-PAUSED = {"phase": "Restarting", "nextRestartTime": format_time(NOW), "restartTime": format_time(NOW)}
+PAUSED = {"phase": "Restarting", "restarts.nextTime": format_time(NOW), "internal.restartTime": format_time(NOW)}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,11 @@ def test_pause_lasts_until_the_pods_that_it_stopped_are_gone(seconds: float, pod
     assert decision.status.phase == ("Starting" if step else "Restarting")
 
 
-ONCE: dict[str, Any] = {"restartsWithoutProgress": 1, "restartedAtStep": 100, "restartTime": format_time(NOW)}
+ONCE: dict[str, Any] = {
+    "internal.restartsWithoutProgress": 1,
+    "internal.restartedAtStep": 100,
+    "internal.restartTime": format_time(NOW),
+}
 LATER = NOW + timedelta(minutes=5)
 
 SECOND = {
@@ -82,7 +87,7 @@ SECOND = {
 @pytest.mark.parametrize(("status", "seconds", "number"), SECOND.values(), ids=SECOND.keys())
 def test_progress_ends_a_series(status: dict[str, Any], seconds: float, number: int) -> None:
     seen = restarted(2, ended(0, 1, attempt=1), now=NOW + timedelta(seconds=seconds), status={**ONCE, **status})
-    assert account(seen)["restarts_without_progress"] == number
+    assert account(seen)["internal.restarts_without_progress"] == number
 
 
 @pytest.mark.parametrize(
@@ -93,9 +98,9 @@ def test_progress_ends_a_series(status: dict[str, Any], seconds: float, number: 
 def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
     seen = restarted(2, end, status={**ONCE, "lastCheckpointStep": 100})
     decision = decide(seen, SETTINGS)
-    Status.model_validate(decision.status.as_stored())
+    Status.model_validate(flat(decision.status.as_stored()))
     assert (decision.status.phase, decision.step) == ("Restarting", Step.SUSPEND)
-    assert decision.status.as_stored()["nextRestartTime"] == format_time(NOW + timedelta(seconds=10))
+    assert flat(decision.status.as_stored())["restarts.nextTime"] == format_time(NOW + timedelta(seconds=10))
     assert decision.requeue_after_seconds == 10
     found = condition(decision.status, Type.RUNNING)
     assert found is not None
@@ -104,18 +109,18 @@ def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
 
 def test_paused_job_goes_on_in_time_and_its_message_stays() -> None:
     seen = restarted(2, ended(0, 1, attempt=1), status={**ONCE, "lastCheckpointStep": 100})
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     waiting = observed(
         job(status=dict(status)), jobset=jobset(restarts=3, suspended=True), now=NOW + timedelta(seconds=9)
     )
     decision = decide(waiting, SETTINGS)
     assert (decision.status.phase, decision.step) == ("Restarting", None)
-    assert decision.status.as_stored()["message"] == status["message"]
-    assert decision.status.as_stored()["restartsWithoutProgress"] == 2
-    due = replace(waiting, manifest=job(status=decision.status.as_stored()), now=NOW + timedelta(seconds=10))
+    assert flat(decision.status.as_stored())["message"] == status["message"]
+    assert flat(decision.status.as_stored())["internal.restartsWithoutProgress"] == 2
+    due = replace(waiting, manifest=job(status=flat(decision.status.as_stored())), now=NOW + timedelta(seconds=10))
     decision = decide(due, SETTINGS)
     assert (decision.status.phase, decision.step) == ("Starting", Step.RESUME)
-    assert "nextRestartTime" not in decision.status.as_stored()
+    assert "restarts.nextTime" not in flat(decision.status.as_stored())
 
 
 def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
@@ -127,7 +132,7 @@ def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
 def test_somebody_else_s_suspension_is_left_alone(spec: dict[str, Any]) -> None:
     seen = restarted(2, ended(0, 1, attempt=1), status=ONCE)
     seen = replace(seen, manifest={**seen.manifest, "spec": {**seen.manifest["spec"], **spec}})
-    assert "nextRestartTime" not in decide(seen, SETTINGS).status.as_stored()
+    assert "restarts.nextTime" not in flat(decide(seen, SETTINGS).status.as_stored())
 
 
 def history(number: int, *ends: Ended) -> tuple[str, int]:
@@ -136,7 +141,7 @@ def history(number: int, *ends: Ended) -> tuple[str, int]:
     for attempt in range(1, number + 1):
         last = tuple(replace(end, attempt=attempt - 1) for end in ends)
         seen = restarted(attempt, *last, now=NOW + timedelta(minutes=attempt), status=status)
-        status = decide(seen, SETTINGS).status.as_stored()
+        status = flat(decide(seen, SETTINGS).status.as_stored())
         if status["phase"] == "Failed":
             return status["phase"], attempt
     return status["phase"], number
@@ -146,7 +151,7 @@ SERIES = {
     # name: (ends of each attempt, phase and number of the last restart)
     "75 without anybody who asked": ((ended(0, 75),), ("Failed", MOST_UNEXPLAINED + 1)),
     "nobody saw": ((), ("Failed", MOST_UNEXPLAINED + 1)),
-    "crashes": ((ended(0, 1),), ("Failed", 4)),
+    "restarts.charged": ((ended(0, 1),), ("Failed", 4)),
     "preemptions": ((ended(0, 143, **ASKED, is_disrupted=True),), ("Restarting", 1000)),
 }
 
@@ -157,14 +162,14 @@ def test_series_of_a_thousand_restarts(ends: tuple[Ended, ...], expected: tuple[
 
 
 def test_restarts_that_nobody_saw_count_once_a_look() -> None:
-    status = recorded(bookedRestarts=1, restarts=1, restartsWithoutProgress=2, unexplainedWithoutProgress=1)
-    seen = observed(job(status=status | {"restartedAtStep": 0}), jobset=jobset(restarts=4), hosts=BOTH)
+    status = recorded(bookedRestarts=1, total=1, restartsWithoutProgress=2, unexplainedWithoutProgress=1)
+    seen = observed(job(status=status | {"internal.restartedAtStep": 0}), jobset=jobset(restarts=4), hosts=BOTH)
     booked = account(seen)
-    assert (booked["restarts_without_progress"], booked["unexplained_without_progress"]) == (3, 2)
+    assert (booked["internal.restarts_without_progress"], booked["internal.unexplained_without_progress"]) == (3, 2)
 
 
 def test_a_newer_checkpoint_forgets_restarts_that_nobody_saw() -> None:
-    status = recorded(bookedRestarts=1, restarts=1, restartsWithoutProgress=2, unexplainedWithoutProgress=2)
-    status |= {"restartedAtStep": 5, "lastCheckpointStep": 6}
+    status = recorded(bookedRestarts=1, total=1, restartsWithoutProgress=2, unexplainedWithoutProgress=2)
+    status |= {"internal.restartedAtStep": 5, "lastCheckpointStep": 6}
     booked = account(observed(job(status=status), jobset=jobset(restarts=2), hosts=BOTH))
-    assert (booked["restarts_without_progress"], booked["unexplained_without_progress"]) == (1, 1)
+    assert (booked["internal.restarts_without_progress"], booked["internal.unexplained_without_progress"]) == (1, 1)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.report import Progress, UnitCounts
@@ -19,17 +20,17 @@ from tpujob_resource.models.times import format_time
 SETTINGS = Settings(network_policies=False)
 TRAINS: dict[str, Any] = {"trainer": TRAINER, "command": None, "image": None}
 LONG_AGO = format_time(NOW - timedelta(hours=2))
-FIGURES = ("step", "stepTime", "loss", "tokensPerSecond", "dataWaitFraction")
+FIGURES = ("step", "progress.stepTime", "progress.loss", "progress.tokensPerSecond", "progress.dataWaitFraction")
 OLD: dict[str, Any] = {
     "step": 120,
     "steps": 1000,
-    "stepTime": LONG_AGO,
+    "progress.stepTime": LONG_AGO,
     "startTime": LONG_AGO,
-    "loss": 2.5,
-    "tokensPerSecond": 700,
-    "dataWaitFraction": 0.5,
+    "progress.loss": 2.5,
+    "progress.tokensPerSecond": 700,
+    "progress.dataWaitFraction": 0.5,
     "lastCheckpointStep": 100,
-    "goodput": {"training": 5},
+    "progress.goodput": {"training": 5},
 }
 NEXT_HOSTS = (host(0, attempt=1), host(1, attempt=1, ready=False))
 ALL_NEXT_HOSTS = (host(0, attempt=1), host(1, attempt=1))
@@ -56,32 +57,32 @@ BOOKED: dict[str, tuple[Observed, dict[str, Any]]] = {
         restarted(hosts=(), ended=(ended(0, 1), ended(1, 1)), progress=LEFT),
         {"step": 110},
     ),
-    "all hosts run again": (restarted(hosts=ALL_NEXT_HOSTS), {"step": 100, "stepTime": format_time(NOW)}),
+    "all hosts run again": (restarted(hosts=ALL_NEXT_HOSTS), {"step": 100, "progress.stepTime": format_time(NOW)}),
     "the next attempt has reported": (
         restarted(hosts=ALL_NEXT_HOSTS, progress=Progress(phase="training", step=103, loss=2.25)),
-        {"step": 103, "stepTime": format_time(NOW), "loss": 2.25},
+        {"step": 103, "progress.stepTime": format_time(NOW), "progress.loss": 2.25},
     ),
     "the same step, by chance": (
         restarted(hosts=ALL_NEXT_HOSTS, status={"step": 100}),
-        {"step": 100, "stepTime": format_time(NOW)},
+        {"step": 100, "progress.stepTime": format_time(NOW)},
     ),
-    "units that are done stay done": (restarted(status={"units": UNITS}), {"step": 120}),
+    "units that are done stay done": (restarted(status={"progress.units": UNITS}), {"step": 120}),
 }
 
 
 @pytest.mark.parametrize(("seen", "expected"), BOOKED.values(), ids=BOOKED.keys())
 def test_booked_restart_begins_at_the_last_checkpoint(seen: Observed, expected: dict[str, Any]) -> None:
-    after = decide(seen, SETTINGS).status.as_stored()
-    assert after["bookedRestarts"] == 1
+    after = flat(decide(seen, SETTINGS).status.as_stored())
+    assert after["internal.bookedRestarts"] == 1
     assert figures(after) == expected
-    assert (after["steps"], after["goodput"]) == (1000, {"training": 5})
+    assert (after["steps"], after["progress.goodput"]) == (1000, {"training": 5})
 
 
 UNBOOKED: dict[str, Observed] = {
     "the restart is not counted yet": restarted(jobset=jobset(), hosts=(host(0),)),
     "the last end is not seen yet": restarted(hosts=()),
     "no host has failed": restarted(jobset=jobset(), hosts=BOTH, ended=()),
-    "it was booked before": restarted(status={"bookedRestarts": 1, "restarts": 1}, hosts=ALL_NEXT_HOSTS),
+    "it was booked before": restarted(status={"internal.bookedRestarts": 1, "restarts.total": 1}, hosts=ALL_NEXT_HOSTS),
     "the end of the job": restarted(spec={"restarts": {"crashes": 0}}),
     "a suspension that is under way": restarted(
         status={"phase": "Stopping", "hostsReady": 0},
@@ -96,11 +97,11 @@ UNBOOKED: dict[str, Observed] = {
 
 @pytest.mark.parametrize("name", UNBOOKED)
 def test_figures_stay_without_a_restart(name: str) -> None:
-    after = decide(UNBOOKED[name], SETTINGS).status.as_stored()
-    assert {key: after[key] for key in ("step", "loss", "tokensPerSecond")} == {
+    after = flat(decide(UNBOOKED[name], SETTINGS).status.as_stored())
+    assert {key: after[key] for key in ("step", "progress.loss", "progress.tokensPerSecond")} == {
         "step": 120,
-        "loss": 2.5,
-        "tokensPerSecond": 700,
+        "progress.loss": 2.5,
+        "progress.tokensPerSecond": 700,
     }
 
 
@@ -114,15 +115,15 @@ LAST_WORDS: dict[str, tuple[Progress, int, int]] = {
 
 @pytest.mark.parametrize(("left", "step", "committed"), LAST_WORDS.values(), ids=LAST_WORDS.keys())
 def test_last_words_count_for_what_they_saved(left: Progress, step: int, committed: int) -> None:
-    after = decide(restarted(jobset=jobset(), hosts=(), progress=left), SETTINGS).status.as_stored()
+    after = flat(decide(restarted(jobset=jobset(), hosts=(), progress=left), SETTINGS).status.as_stored())
     assert (after["phase"], after["step"], after["lastCheckpointStep"]) == ("Restarting", step, committed)
-    assert (after["loss"], after["tokensPerSecond"]) == (2.5, 700)
+    assert (after["progress.loss"], after["progress.tokensPerSecond"]) == (2.5, 700)
 
 
 def test_last_words_do_not_bring_back_a_step() -> None:
-    first = decide(restarted(), SETTINGS).status.as_stored()
+    first = flat(decide(restarted(), SETTINGS).status.as_stored())
     seen = observed(job(status=first, **TRAINS), jobset=jobset(restarts=1), ended=(ended(1, 1),), progress=LEFT)
-    assert figures(decide(seen, SETTINGS).status.as_stored()) == {"step": 110}
+    assert figures(flat(decide(seen, SETTINGS).status.as_stored())) == {"step": 110}
 
 
 def test_process_that_has_finished_before_its_peers_has_made_its_steps() -> None:
@@ -146,10 +147,10 @@ def test_job_without_processes_has_no_speed(fields: dict[str, Any]) -> None:
     stops = restarted(
         status={"phase": "Stopping"}, jobset=jobset(suspended=True), hosts=(), ended=(), pods_left=1, **fields
     )
-    stopping = decide(stops, SETTINGS).status.as_stored()
-    assert (stopping["phase"], stopping["step"], stopping["tokensPerSecond"]) == ("Stopping", 120, 700)
+    stopping = flat(decide(stops, SETTINGS).status.as_stored())
+    assert (stopping["phase"], stopping["step"], stopping["progress.tokensPerSecond"]) == ("Stopping", 120, 700)
     rests = restarted(status=stopping, jobset=jobset(suspended=True), hosts=(), ended=(), **fields)
-    assert figures(decide(rests, SETTINGS).status.as_stored()) == {"step": 100}
+    assert figures(flat(decide(rests, SETTINGS).status.as_stored())) == {"step": 100}
 
 
 def test_job_that_is_stopped_for_its_deadline_keeps_its_last_figures() -> None:
@@ -160,8 +161,8 @@ def test_job_that_is_stopped_for_its_deadline_keeps_its_last_figures() -> None:
         hosts=(),
         ended=(),
     )
-    after = decide(seen, SETTINGS).status.as_stored()
-    assert (after["phase"], after["step"], after["loss"]) == ("Failed", 120, 2.5)
+    after = flat(decide(seen, SETTINGS).status.as_stored())
+    assert (after["phase"], after["step"], after["progress.loss"]) == ("Failed", 120, 2.5)
 
 
 RESUMED: dict[str, tuple[Observed, dict[str, Any]]] = {
@@ -171,7 +172,7 @@ RESUMED: dict[str, tuple[Observed, dict[str, Any]]] = {
     ),
     "resumed after a pause, the crash of which JobSet never counted": (
         restarted(
-            status={"phase": "Restarting", "restarts": 1, "bookedRestarts": 1},
+            status={"phase": "Restarting", "restarts.total": 1, "internal.bookedRestarts": 1},
             jobset=jobset(restarts=1, suspended=True),
             hosts=(),
             ended=(ended(1, 1, attempt=1),),
@@ -186,13 +187,13 @@ RESUMED: dict[str, tuple[Observed, dict[str, Any]]] = {
 def test_job_that_is_resumed_begins_at_the_last_checkpoint(seen: Observed, expected: dict[str, Any]) -> None:
     decision = decide(seen, SETTINGS)
     assert decision.step is Step.RESUME
-    assert figures(decision.status.as_stored()) == expected
+    assert figures(flat(decision.status.as_stored())) == expected
 
 
 def test_job_that_fails_keeps_its_last_words() -> None:
     seen = restarted(spec={"restarts": {"crashes": 0}}, progress=LEFT)
-    after = decide(seen, SETTINGS).status.as_stored()
-    assert (after["phase"], after["step"], after["loss"]) == ("Failed", 125, 2.0)
+    after = flat(decide(seen, SETTINGS).status.as_stored())
+    assert (after["phase"], after["step"], after["progress.loss"]) == ("Failed", 125, 2.0)
 
 
 EARLY: dict[str, tuple[Progress, int | None, int]] = {
@@ -209,7 +210,7 @@ EARLY: dict[str, tuple[Progress, int | None, int]] = {
 
 @pytest.mark.parametrize(("progress", "before", "after"), EARLY.values(), ids=EARLY.keys())
 def test_process_that_restores_has_not_lost_all_steps(progress: Progress, before: int | None, after: int) -> None:
-    known = {"bookedRestarts": 1, "restarts": 1, "step": before}
+    known = {"internal.bookedRestarts": 1, "restarts.total": 1, "step": before}
     seen = restarted(status=known, hosts=ALL_NEXT_HOSTS, progress=progress)
     assert decide(seen, SETTINGS).status.step == after
 
@@ -225,14 +226,14 @@ WATCHED: dict[str, Progress | None] = {
 @pytest.mark.parametrize("progress", WATCHED.values(), ids=WATCHED.keys())
 def test_attempt_that_nobody_saw_start_is_no_stall(progress: Progress | None) -> None:
     """The operator was away for the restart, and the recorded time is of a step of the attempt before."""
-    status = decide(restarted(hosts=ALL_NEXT_HOSTS, progress=progress), SETTINGS).status.as_stored()
-    assert (status["phase"], status["stepTime"]) == ("Running", format_time(NOW))
+    status = flat(decide(restarted(hosts=ALL_NEXT_HOSTS, progress=progress), SETTINGS).status.as_stored())
+    assert (status["phase"], status["progress.stepTime"]) == ("Running", format_time(NOW))
     assert condition(status, Type.STALLED) is None
 
 
 @pytest.mark.parametrize("progress", WATCHED.values(), ids=WATCHED.keys())
 def test_attempt_that_makes_no_step_is_stalled(progress: Progress | None) -> None:
-    status = decide(restarted(hosts=ALL_NEXT_HOSTS), SETTINGS).status.as_stored()
+    status = flat(decide(restarted(hosts=ALL_NEXT_HOSTS), SETTINGS).status.as_stored())
     later = NOW + timedelta(seconds=SETTINGS.stalled_after_seconds * 4)
     seen = restarted(hosts=ALL_NEXT_HOSTS, status=status, progress=progress, now=later)
     assert decide(seen, SETTINGS).status.phase == "Stalled"
@@ -241,14 +242,14 @@ def test_attempt_that_makes_no_step_is_stalled(progress: Progress | None) -> Non
 RENEWED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # name: (status before, spec now)
     "a retry": ({"phase": "Failed"}, {"retry": 1}),
-    "an edit": ({"phase": "Failed", "specHash": "another"}, {"args": ["x"]}),
+    "an edit": ({"phase": "Failed", "internal.specHash": "another"}, {"args": ["x"]}),
 }
 
 
 @pytest.mark.parametrize(("before", "spec"), RENEWED.values(), ids=RENEWED.keys())
 def test_new_incarnation_begins_at_the_last_checkpoint(before: dict[str, Any], spec: dict[str, Any]) -> None:
     known = recorded(**{**OLD, **before})
-    after = decide(observed(job(status=known, generation=2, **spec)), SETTINGS).status.as_stored()
+    after = flat(decide(observed(job(status=known, generation=2, **spec)), SETTINGS).status.as_stored())
     assert after["incarnation"] == 2
     assert figures(after) == {"step": 100}
 
@@ -261,13 +262,13 @@ def test_last_words_of_a_pod_of_before_take_no_checkpoint_back(phase: str) -> No
     """An operator that starts is told of a pod that others have followed, and not of those."""
     running: dict[str, Any] = {"jobset": jobset(restarts=0), "hosts": (host(0), host(1)), "ended": ()}
     seen = restarted(status={"phase": phase}, progress=BEFORE_THAT, **running)
-    status = decide(seen, SETTINGS).status.as_stored()
-    assert (status["lastCheckpointStep"], status["step"], status["loss"]) == (100, 120, 2.5)
+    status = flat(decide(seen, SETTINGS).status.as_stored())
+    assert (status["lastCheckpointStep"], status["step"], status["progress.loss"]) == (100, 120, 2.5)
 
 
 def test_last_words_of_a_finished_process_count_but_for_an_older_checkpoint() -> None:
     done = tuple(host(index, ready=False, succeeded=True) for index in (0, 1))
     finished = replace(BEFORE_THAT, phase="finished", step=1000)
     seen = restarted(jobset=jobset(restarts=0, outcome="Completed"), hosts=done, ended=(), progress=finished)
-    status = decide(seen, SETTINGS).status.as_stored()
+    status = flat(decide(seen, SETTINGS).status.as_stored())
     assert (status["phase"], status["step"], status["lastCheckpointStep"]) == ("Succeeded", 1000, 100)

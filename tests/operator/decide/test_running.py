@@ -8,6 +8,7 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
+from tests.statuses import flat
 from tpujob_operator.decide.chain import Decision, decide, judge
 from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_operator.settings import Settings
@@ -19,11 +20,11 @@ from tpujob_resource.models.times import format_time
 SETTINGS = Settings(network_policies=False)
 UNREADY = (host(0), host(1, ready=False))
 IN_A_ROW = {
-    "bookedRestarts": 2,
-    "restartsWithoutProgress": 2,
-    "restartedAtStep": 0,
-    "restartTime": format_time(NOW),
-    "nextRestartTime": format_time(NOW + timedelta(seconds=10)),
+    "internal.bookedRestarts": 2,
+    "internal.restartsWithoutProgress": 2,
+    "internal.restartedAtStep": 0,
+    "internal.restartTime": format_time(NOW),
+    "restarts.nextTime": format_time(NOW + timedelta(seconds=10)),
 }
 
 
@@ -154,7 +155,7 @@ REPORT_DUE = {
 @pytest.mark.parametrize(("spec", "step", "seconds"), REPORT_DUE.values(), ids=REPORT_DUE.keys())
 def test_first_step_is_asked_for_more_often(spec: dict[str, Any], step: int | None, seconds: float) -> None:
     status = recorded() if step is None else recorded(step=step)
-    look = seen({**status, "stepTime": format_time(NOW)}, spec=spec)
+    look = seen({**status, "progress.stepTime": format_time(NOW)}, spec=spec)
     assert decide(look, SETTINGS).requeue_after_seconds == seconds
 
 
@@ -191,7 +192,7 @@ def test_job_that_has_ended_says_what_it_said() -> None:
 
 
 def test_lines_without_advice_stand_alone() -> None:
-    before = recorded(bookedRestarts=3, crashes=4, crashedAtStep=0)
+    before = recorded(bookedRestarts=3, charged=4, crashedAtStep=0)
     message = judge(seen(before, ended=(ended(0, 1, message="the cause"),)), SETTINGS).condition_update.message
     assert "the cause" in message
     assert "Its last lines:" not in message
@@ -204,7 +205,7 @@ TAKEN = ended(0, 143, after=-1, was_asked=True, asked_at=NOW - timedelta(seconds
 def running_status() -> dict[str, Any]:
     """As it was written for the hosts that ran."""
     written = decide(seen(recorded("Starting", hosts=2)), SETTINGS).status
-    return written.as_stored()
+    return flat(written.as_stored())
 
 
 @pytest.mark.parametrize("restarts", [0, 1], ids=["before JobSet has seen it", "after"])
@@ -229,7 +230,7 @@ def test_job_that_restarts_already_names_its_newest_end_at_once() -> None:
     assert status.phase is Phase.RESTARTING
     its = jobset(restarts=1)
     end = ended(1, 75, after=-2, attempt=1)
-    verdict = judge(seen(status.as_stored(), jobset=its, ended=(ended(0, 1), end), hosts=UNREADY), SETTINGS)
+    verdict = judge(seen(flat(status.as_stored()), jobset=its, ended=(ended(0, 1), end), hosts=UNREADY), SETTINGS)
     assert "Restart 2, after an end without a known cause" in verdict.condition_update.message
 
 

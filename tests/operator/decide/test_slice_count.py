@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.decide.slice_count import LONGEST_PAUSE_SECONDS, complete_slices, size
@@ -43,7 +44,7 @@ WITHOUT: dict[str, Any] = {"ready": False, "ip": None, "unschedulable": "0/4 nod
 
 def waiting(seconds: float = 300, *, arrived: int = 2, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """Slices that have arrived wait for their peers; the others have had no machines for so long."""
-    status = recorded("WaitingForCapacity", slicesMissingTime=at(-seconds), slices=4, hosts=8)
+    status = recorded("WaitingForCapacity", missingTime=at(-seconds), current=4, hosts=8)
     hosts = slices(*range(arrived), ready=False) + slices(*range(arrived, 4), **WITHOUT)
     values: dict[str, Any] = {"jobset": jobset(slices=4), "hosts": hosts}
     manifest = job(status={**status, **fields.pop("status", {})}, **{**ELASTIC, **(spec or {})})
@@ -52,8 +53,14 @@ def waiting(seconds: float = 300, *, arrived: int = 2, spec: dict[str, Any] | No
 
 def small(*, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """Two of four slices run, and may grow."""
-    books = {"slices": 2, "slicesTime": at(-900), "nextGrowthTime": at(0), "incarnation": 2, "hosts": 4}
-    status = recorded("Running", **{**books, "resizes": 1, **fields.pop("status", {})})
+    books = {
+        "slices.current": 2,
+        "slices.changedTime": at(-900),
+        "slices.nextGrowthTime": at(0),
+        "incarnation": 2,
+        "hosts": 4,
+    }
+    status = recorded("Running", **{**books, "slices.resizes": 1, **fields.pop("status", {})})
     values: dict[str, Any] = {"jobset": jobset(slices=2, incarnation=2), "hosts": slices(0, 1), "free_slices": 2}
     return observed(job(status=status, **{**ELASTIC, **(spec or {})}), **values | fields)
 
@@ -93,8 +100,8 @@ def small(*, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
 )
 def test_a_job_goes_on_with_the_slices_that_have_come(seen: Observed, count: int | None) -> None:
     status = decide(seen, SETTINGS).status
-    expected = (2, count) if count else (1, 4 if seen.spec.min_slices else seen.status.slices)
-    assert (status.incarnation, status.slices) == expected
+    expected = (2, count) if count else (1, 4 if seen.spec.min_slices else seen.status.slices.current)
+    assert (status.incarnation, status.slices.current) == expected
 
 
 TRAINER: dict[str, Any] = {
@@ -105,19 +112,36 @@ TRAINER: dict[str, Any] = {
 
 
 def test_counts_over_which_the_batch_does_not_divide_are_passed_over() -> None:
-    assert decide(waiting(arrived=3, spec=TRAINER), SETTINGS).status.slices == 2
+    assert decide(waiting(arrived=3, spec=TRAINER), SETTINGS).status.slices.current == 2
 
 
 def test_shrinking_costs_no_restart() -> None:
-    books = {"restarts": 3, "crashes": 1, "disruptions": 2, "bookedRestarts": 3, "lastCheckpointStep": 40}
+    books = {
+        "restarts.total": 3,
+        "restarts.charged": 1,
+        "restarts.disruptions": 2,
+        "internal.bookedRestarts": 3,
+        "lastCheckpointStep": 40,
+    }
     hosts = slices(0, 1, ready=False, attempt=3) + slices(2, 3, attempt=3, **WITHOUT)
     decision = decide(waiting(status=books, jobset=jobset(slices=4, restarts=3), hosts=hosts), SETTINGS)
 
-    status = decision.status.as_stored()
-    kept = {"restarts": 3, "earlierRestarts": 3, "crashes": 1, "disruptions": 2, "lastCheckpointStep": 40}
-    said = {"resizes": 1, "resizedAtStep": 40, "slicesTime": at(0), "nextGrowthTime": at(300)}
+    status = flat(decision.status.as_stored())
+    kept = {
+        "restarts.total": 3,
+        "internal.earlierRestarts": 3,
+        "restarts.charged": 1,
+        "restarts.disruptions": 2,
+        "lastCheckpointStep": 40,
+    }
+    said = {
+        "slices.resizes": 1,
+        "internal.resizedAtStep": 40,
+        "slices.changedTime": at(0),
+        "slices.nextGrowthTime": at(300),
+    }
     assert {key: status.get(key) for key in kept | said} == kept | said
-    assert not status.keys() & {"jobSetUid", "slicesMissingTime", "growthsWithoutProgress"}
+    assert not status.keys() & {"internal.jobSetUid", "slices.missingTime", "internal.growthsWithoutProgress"}
     assert decision.note is not None
     assert (decision.note.reason, decision.note.warning) == (Reason.SHRUNK, True)
     assert "for 2 of 4 slices" in decision.note.message
@@ -139,13 +163,13 @@ STEPS: dict[str, Any] = {"step": 45, "lastCheckpointStep": 40}
 )
 def test_only_slices_that_are_asked_to_stop_save_their_step(seen: Observed, step: int) -> None:
     status = decide(seen, SETTINGS).status
-    assert (status.resizes is not None and status.job_set_uid is None, status.step) == (True, step)
+    assert (status.slices.resizes is not None and status.internal.job_set_uid is None, status.step) == (True, step)
 
 
 def test_a_smaller_jobset_is_made_from_the_same_spec() -> None:
     """Or the job would be taken to have been edited when it is suspended."""
     whole = decide(observed(job(**ELASTIC)), SETTINGS).manifest
-    fewer = decide(observed(job(status={"slices": 2, "incarnation": 2}, **ELASTIC)), SETTINGS).manifest
+    fewer = decide(observed(job(status={"slices.current": 2, "incarnation": 2}, **ELASTIC)), SETTINGS).manifest
     assert whole is not None
     assert fewer is not None
     assert fewer["metadata"]["annotations"] == whole["metadata"]["annotations"]
@@ -159,18 +183,21 @@ def test_a_smaller_jobset_is_made_from_the_same_spec() -> None:
         (small(free_slices=1, spec=TRAINER), None),
         (small(free_slices=0), None),
         (small(free_slices=9), 4),
-        (small(status={"nextGrowthTime": at(1)}), None),
+        (small(status={"slices.nextGrowthTime": at(1)}), None),
         (small(hosts=slices(0) + slices(1, ready=False)), None),
         (small(hosts=slices(0) + slices(1, ready=False, succeeded=True)), None),
         (small(ended=(ended(0, 1),)), None),
         (small(spec={"suspend": True}), None),
         (small(free_slices=0, spec={"growAfterSeconds": 900}), 4),
         (small(free_slices=0, spec={"growAfterSeconds": 901}), None),
-        (small(free_slices=0, spec={"growAfterSeconds": 900}, status={"growthsWithoutProgress": 1}), None),
-        (small(free_slices=0, spec={"growAfterSeconds": 450}, status={"growthsWithoutProgress": 1}), 4),
-        (small(free_slices=0, spec={"growAfterSeconds": 900}, status={"slicesTime": None}), None),
-        (small(free_slices=0, spec={"growAfterSeconds": 2_592_000}, status={"growthsWithoutProgress": 99}), None),
-        (small(status={"nextGrowthTime": None}), 4),
+        (small(free_slices=0, spec={"growAfterSeconds": 900}, status={"internal.growthsWithoutProgress": 1}), None),
+        (small(free_slices=0, spec={"growAfterSeconds": 450}, status={"internal.growthsWithoutProgress": 1}), 4),
+        (small(free_slices=0, spec={"growAfterSeconds": 900}, status={"slices.changedTime": None}), None),
+        (
+            small(free_slices=0, spec={"growAfterSeconds": 2_592_000}, status={"internal.growthsWithoutProgress": 99}),
+            None,
+        ),
+        (small(status={"slices.nextGrowthTime": None}), 4),
         (small(free_slices=1, spec={"minSlices": None}), None),
         (small(spec={"slices": None, "minSlices": None}), None),
     ],
@@ -198,49 +225,51 @@ def test_a_smaller_jobset_is_made_from_the_same_spec() -> None:
 )
 def test_a_job_grows_when_machines_are_free(seen: Observed, count: int | None) -> None:
     decision = decide(seen, SETTINGS)
-    assert (decision.status.incarnation, decision.status.slices) == ((3, count) if count else (2, 2))
+    assert (decision.status.incarnation, decision.status.slices.current) == ((3, count) if count else (2, 2))
     if count:
         assert decision.note is not None
         assert (decision.note.reason, decision.note.warning) == (Reason.GROWN, False)
         assert f"incarnation 3 then goes on from that checkpoint with {count} slices" in decision.note.message
-        assert (decision.status.phase, decision.status.resizes) == ("Stopping", 2)
+        assert (decision.status.phase, decision.status.slices.resizes) == ("Stopping", 2)
 
 
 def test_growths_that_come_to_nothing_are_further_and_further_apart() -> None:
     """Without a newer checkpoint in between, each growth doubles the time until the next one."""
     pauses: list[float] = []
-    status: dict[str, Any] = {"lastCheckpointStep": 40, "resizedAtStep": 40}
+    status: dict[str, Any] = {"lastCheckpointStep": 40, "internal.resizedAtStep": 40}
     for _ in range(9):
-        grown = decide(small(status=status), SETTINGS).status.as_stored()
-        status = {key: grown[key] for key in ("growthsWithoutProgress", "resizes", "resizedAtStep")}
+        grown = flat(decide(small(status=status), SETTINGS).status.as_stored())
+        status = {
+            key: grown[key] for key in ("internal.growthsWithoutProgress", "slices.resizes", "internal.resizedAtStep")
+        }
         again = decide(waiting(status={**status, "lastCheckpointStep": 40}), SETTINGS).status
-        assert again.next_growth_time is not None
-        pauses.append((again.next_growth_time - NOW).total_seconds())
-        status = {key: again.as_stored()[key] for key in status} | {"lastCheckpointStep": 40}
+        assert again.slices.next_growth_time is not None
+        pauses.append((again.slices.next_growth_time - NOW).total_seconds())
+        status = {key: flat(again.as_stored())[key] for key in status} | {"lastCheckpointStep": 40}
     assert pauses[:4] == [600, 1200, 2400, 4800]
     assert pauses[-1] == LONGEST_PAUSE_SECONDS
 
     progress = {**status, "lastCheckpointStep": 50}
     after = decide(waiting(status=progress), SETTINGS).status
-    assert after.next_growth_time == NOW + timedelta(seconds=300)
-    assert after.growths_without_progress is None
+    assert after.slices.next_growth_time == NOW + timedelta(seconds=300)
+    assert after.internal.growths_without_progress is None
 
 
 @pytest.mark.parametrize(
     ("books", "failed"),
     [
         ({}, None),
-        ({"growthsWithoutProgress": 2}, 2),
-        ({"growthsWithoutProgress": 2, "lastCheckpointStep": 1}, None),
-        ({"growthsWithoutProgress": 2, "lastCheckpointStep": 40, "resizedAtStep": 40}, 2),
-        ({"growthsWithoutProgress": 2, "lastCheckpointStep": 41, "resizedAtStep": 40}, None),
+        ({"internal.growthsWithoutProgress": 2}, 2),
+        ({"internal.growthsWithoutProgress": 2, "lastCheckpointStep": 1}, None),
+        ({"internal.growthsWithoutProgress": 2, "lastCheckpointStep": 40, "internal.resizedAtStep": 40}, 2),
+        ({"internal.growthsWithoutProgress": 2, "lastCheckpointStep": 41, "internal.resizedAtStep": 40}, None),
     ],
     ids=["none before", "no checkpoint yet", "the first checkpoint", "no newer one", "a newer one"],
 )
 def test_a_checkpoint_makes_growths_worth_it(books: dict[str, Any], failed: int | None) -> None:
     after = decide(waiting(status=books), SETTINGS).status
-    assert after.growths_without_progress == failed
-    assert after.next_growth_time == NOW + timedelta(seconds=300 * 2 ** (failed or 0))
+    assert after.internal.growths_without_progress == failed
+    assert after.slices.next_growth_time == NOW + timedelta(seconds=300 * 2 ** (failed or 0))
 
 
 @pytest.mark.parametrize("seen", [waiting, small], ids=["fewer", "more"])
@@ -258,8 +287,10 @@ def test_the_wait_is_the_least_pause() -> None:
     """Though it is longer than the longest of those that double."""
     spec = {"shrinkAfterSeconds": LONGEST_PAUSE_SECONDS + 1}
     spec["startupSeconds"] = LONGEST_PAUSE_SECONDS + 2
-    after = decide(waiting(LONGEST_PAUSE_SECONDS + 1, spec=spec, status={"growthsWithoutProgress": 3}), SETTINGS)
-    assert after.status.next_growth_time == NOW + timedelta(seconds=LONGEST_PAUSE_SECONDS + 1)
+    after = decide(
+        waiting(LONGEST_PAUSE_SECONDS + 1, spec=spec, status={"internal.growthsWithoutProgress": 3}), SETTINGS
+    )
+    assert after.status.slices.next_growth_time == NOW + timedelta(seconds=LONGEST_PAUSE_SECONDS + 1)
 
 
 @pytest.mark.parametrize(
@@ -279,33 +310,33 @@ def test_slices_are_complete_when_every_host_has_a_machine(last: dict[str, Any],
 
 
 def test_an_earlier_jobset_says_nothing_of_slices() -> None:
-    seen = waiting(status={"slices": 3, "slicesMissingTime": at(-10), "incarnation": 2})
+    seen = waiting(status={"slices.current": 3, "slices.missingTime": at(-10), "incarnation": 2})
     for made in (seen.jobset, None):
         assert size(replace(seen, jobset=made), Phase.RUNNING) == {}
     assert size(replace(seen, jobset=jobset(slices=3, incarnation=2)), Phase.RUNNING) == {
-        "slices": 3,
-        "slices_missing_time": None,
+        "slices.current": 3,
+        "slices.missing_time": None,
     }
 
 
 def test_slices_of_a_job_that_may_have_fewer_are_said_at_once() -> None:
-    seen = waiting(0, status={"slices": None, "slicesMissingTime": None})
-    assert decide(seen, SETTINGS).status.slices == 4
-    later = waiting(10, status={"slices": None})
-    assert decide(later, SETTINGS).status.slices_missing_time == NOW - timedelta(seconds=10)
+    seen = waiting(0, status={"slices.current": None, "slices.missingTime": None})
+    assert decide(seen, SETTINGS).status.slices.current == 4
+    later = waiting(10, status={"slices.current": None})
+    assert decide(later, SETTINGS).status.slices.missing_time == NOW - timedelta(seconds=10)
 
 
 def test_status_says_since_when_machines_are_missing() -> None:
-    seen = waiting(status={"slicesMissingTime": None, "phase": "Running"})
+    seen = waiting(status={"slices.missingTime": None, "phase": "Running"})
     first = decide(seen, SETTINGS).status
-    assert first.slices_missing_time == NOW
+    assert first.slices.missing_time == NOW
     # Hosts that wait for missing ones end after startupSeconds: a restart does not start the wait anew.
     restarting = replace(seen, hosts=slices(0, 1, ready=False), now=NOW + timedelta(seconds=30))
     manifest = {**seen.manifest, "status": first.as_stored()}
     second = decide(replace(restarting, manifest=manifest), SETTINGS).status
-    assert second.slices_missing_time == NOW
+    assert second.slices.missing_time == NOW
     running = replace(restarting, manifest={**manifest, "status": second.as_stored()}, hosts=slices(0, 1, 2, 3))
-    assert decide(running, SETTINGS).status.slices_missing_time is None
+    assert decide(running, SETTINGS).status.slices.missing_time is None
 
 
 @pytest.mark.parametrize(
@@ -318,26 +349,26 @@ def test_status_says_since_when_machines_are_missing() -> None:
     ids=["fewer", "all", "all are asked for"],
 )
 def test_a_condition_tells_whether_slices_are_missing(seen: Observed, expected: tuple[str, str]) -> None:
-    assert condition(decide(seen, SETTINGS).status.as_stored(), Type.FULL_SIZE) == expected
+    assert condition(flat(decide(seen, SETTINGS).status.as_stored()), Type.FULL_SIZE) == expected
 
 
 def test_a_job_with_all_its_slices_says_nothing_of_them() -> None:
-    never = {"slices": None, "slicesMissingTime": None}
-    status = decide(waiting(spec={"minSlices": None}, status=never), SETTINGS).status.as_stored()
-    assert not status.keys() & {"slices", "slicesMissingTime"}
+    never = {"slices.current": None, "slices.missingTime": None}
+    status = flat(decide(waiting(spec={"minSlices": None}, status=never), SETTINGS).status.as_stored())
+    assert not status.keys() & {"slices.current", "slices.missingTime"}
     assert condition(status, Type.FULL_SIZE) is None
 
 
-@pytest.mark.parametrize("change", [{"retry": 1}, {"args": ["x"]}], ids=["retry", "edit"])
+@pytest.mark.parametrize("change", [{"internal.retry": 1}, {"args": ["x"]}], ids=["internal.retry", "edit"])
 def test_retry_and_edit_start_with_all_slices(change: dict[str, Any]) -> None:
-    status = recorded("Failed", specHash="another", slices=2, resizes=1, nextGrowthTime=at(0))
-    after = decide(observed(job(status=status, generation=2, **ELASTIC, **change)), SETTINGS).status.as_stored()
-    assert not after.keys() & {"slices", "resizes", "nextGrowthTime"}
+    status = recorded("Failed", specHash="another", current=2, resizes=1, nextGrowthTime=at(0))
+    after = flat(decide(observed(job(status=status, generation=2, **ELASTIC, **change)), SETTINGS).status.as_stored())
+    assert not after.keys() & {"slices.current", "slices.resizes", "slices.nextGrowthTime"}
 
 
 def queued(seconds: float = 300, *, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """Kueue has not admitted four slices for so long."""
-    status = recorded("Queued", slicesMissingTime=at(-seconds), slices=4, hosts=8)
+    status = recorded("Queued", missingTime=at(-seconds), current=4, hosts=8)
     status |= fields.pop("status", {})
     state = QueueState(message="insufficient unused quota for google.com/tpu in flavor v6e, 16 more needed")
     values: dict[str, Any] = {"jobset": jobset(slices=4, suspended=True), "queue": state}
@@ -387,15 +418,15 @@ def test_a_job_waits_in_its_queue_with_fewer_slices(seen: Observed, count: int |
     decision = decide(seen, SETTINGS)
     if count is None:
         assert Reason.QUEUED_SMALLER not in str(decision.note)
-        assert (decision.status.resizes, decision.status.slices_missing_time is None) != (1, True)
+        assert (decision.status.slices.resizes, decision.status.slices.missing_time is None) != (1, True)
         return
-    assert (decision.status.incarnation, decision.status.slices, decision.status.phase) == (2, count, "Queued")
+    assert (decision.status.incarnation, decision.status.slices.current, decision.status.phase) == (2, count, "Queued")
     assert decision.note is not None
     assert (decision.note.reason, decision.note.warning) == (Reason.QUEUED_SMALLER, False)
     assert f"Queue team has not admitted 4 slices since {at(0)[:10]}" in decision.note.message
     assert f"Incarnation 2 waits there with {count} (spec.minSlices 2)" in decision.note.message
-    assert decision.status.slices_missing_time is None
-    assert not decision.status.restarts
+    assert decision.status.slices.missing_time is None
+    assert not decision.status.restarts.total
 
 
 @pytest.mark.parametrize(
@@ -412,15 +443,15 @@ def test_a_job_waits_in_its_queue_with_fewer_slices(seen: Observed, count: int |
     ],
 )
 def test_the_wait_for_a_queue_and_that_for_machines_are_two(before: str, phase: Phase, since: float | None) -> None:
-    seen = queued(status={"phase": before, "slicesMissingTime": at(-100)})
-    found = size(seen, phase)["slices_missing_time"]
+    seen = queued(status={"phase": before, "slices.missingTime": at(-100)})
+    found = size(seen, phase)["slices.missing_time"]
     assert found == (None if since is None else NOW + timedelta(seconds=since))
 
 
 def test_a_job_grows_when_its_queue_has_quota() -> None:
     decision = decide(small(spec={"queue": "team"}, free_slices=1), SETTINGS)
     assert decision.note is not None
-    assert (decision.status.slices, decision.note.reason) == (3, Reason.GROWN)
+    assert (decision.status.slices.current, decision.note.reason) == (3, Reason.GROWN)
     assert "Places in the queue for 1 more slices are free." in decision.note.message
 
 
@@ -439,13 +470,17 @@ GONE = ended(1, 143, slice_index=2, was_asked=True, asked_at=NOW)
 )
 def test_what_no_pod_took_the_place_of_is_one_disruption(in_place: int, lost: dict[str, Any], expected: int) -> None:
     """The others wait for it in their pods, until these are made anew with fewer slices."""
-    before = {"restarts": 4, "inPlaceTotal": 1, "disruptions": 2}
+    before = {"restarts.total": 4, "restarts.inPlace": 1, "restarts.disruptions": 2}
     seen = waiting(spec={"inPlaceRestarts": in_place}, status=before, **lost)
 
     status = decide(seen, SETTINGS).status
 
-    assert (status.slices, status.incarnation) == (2, 2)
-    assert (status.restarts, status.in_place_total, status.disruptions) == (4 + expected, 1, 2 + expected)
-    assert status.earlier_restarts == 3 + expected
+    assert (status.slices.current, status.incarnation) == (2, 2)
+    assert (status.restarts.total, status.restarts.in_place, status.restarts.disruptions) == (
+        4 + expected,
+        1,
+        2 + expected,
+    )
+    assert status.internal.earlier_restarts == 3 + expected
     assert recorded_between(seen.status, status) == Counter({Cause.DISRUPTION: expected})
-    assert (status.restarts_without_progress or 0) == expected
+    assert (status.internal.restarts_without_progress or 0) == expected

@@ -8,6 +8,7 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.report import Progress, UnitCounts
@@ -25,7 +26,7 @@ TRAINING = Progress(phase="training", step=7, steps=10, loss=2.5)
 
 
 def written(seen: Observed) -> dict[str, Any]:
-    return decide(seen, SETTINGS).status.as_stored()
+    return flat(decide(seen, SETTINGS).status.as_stored())
 
 
 def running(status: dict[str, Any] | None = None, **fields: Any) -> Observed:
@@ -58,7 +59,7 @@ def test_time_of_a_step_is_when_it_changed(phase: str, step: int | None, is_new:
         before["step"] = step
     # Another change, so that the status is written in each case.
     seen = running(before, progress=Progress(phase="training", step=7, steps=10, committed_step=5))
-    assert written(seen)["stepTime"] == (format_time(NOW) if is_new else EARLIER)
+    assert written(seen)["progress.stepTime"] == (format_time(NOW) if is_new else EARLIER)
 
 
 def test_completion_is_when_the_jobset_ended() -> None:
@@ -84,7 +85,7 @@ UNITS = {
 
 @pytest.mark.parametrize(("counts", "expected"), UNITS.values(), ids=UNITS.keys())
 def test_units_add_up(counts: UnitCounts, expected: tuple[Any, ...]) -> None:
-    found = written(running(progress=Progress(phase="extracting", units=counts)))["units"]
+    found = written(running(progress=Progress(phase="extracting", units=counts)))["progress.units"]
     names = ("total", "done", "claimed", "left", "rowsPerSecond", "failures")
     assert tuple(found.get(name) for name in names) == expected
 
@@ -195,8 +196,8 @@ def test_job_whose_hosts_are_not_known_shows_none() -> None:
 
 def test_restarts_of_another_jobset_are_not_counted() -> None:
     late = jobset(uid="another", restarts=7)
-    assert "restarts" not in written(observed(job(status=recorded()), jobset=late))
-    assert written(running(jobset=jobset(restarts=2)))["restarts"] == 2
+    assert "restarts.total" not in written(observed(job(status=recorded()), jobset=late))
+    assert written(running(jobset=jobset(restarts=2)))["restarts.total"] == 2
 
 
 DONE = (host(0, succeeded=True, ready=False), host(1, succeeded=True, ready=False))
@@ -218,21 +219,30 @@ def test_success_leaves_no_failure_and_nothing_to_do() -> None:
     )
     after = written(running(before, jobset=jobset(outcome="Completed", outcome_at=NOW), hosts=DONE))
     assert (after["phase"], after["step"]) == ("Succeeded", 10)
-    assert after["units"] == {"total": 9, "done": 9, "claimed": 0, "left": 0}
-    assert {"failure", "disruption"} & after.keys() == set()
-    assert "units" not in written(running(jobset=jobset(outcome="Completed", outcome_at=NOW), hosts=DONE))
+    assert after["progress.units"] == {"total": 9, "done": 9, "claimed": 0, "left": 0}
+    assert {"failure", "internal.disruption"} & after.keys() == set()
+    assert "progress.units" not in written(running(jobset=jobset(outcome="Completed", outcome_at=NOW), hosts=DONE))
 
 
 def test_report_without_a_figure_keeps_the_known_one() -> None:
     before = recorded("Starting", goodput={"training": 5}, loss=2.5, tokensPerSecond=7)
     after = written(running(before, progress=Progress(phase="training", step=8)))
-    assert (after["step"], after["goodput"], after["loss"], after["tokensPerSecond"]) == (8, {"training": 5}, 2.5, 7)
+    assert (after["step"], after["progress.goodput"], after["progress.loss"], after["progress.tokensPerSecond"]) == (
+        8,
+        {"training": 5},
+        2.5,
+        7,
+    )
 
 
 def test_figures_are_rounded() -> None:
     report = Progress(phase="training", loss=2.123456789, tokens_per_second=99.5001, data_wait_fraction=0.126)
     after = written(running(recorded("Starting"), progress=report))
-    assert (after["loss"], after["tokensPerSecond"], after["dataWaitFraction"]) == (2.123457, 100, 0.13)
+    assert (after["progress.loss"], after["progress.tokensPerSecond"], after["progress.dataWaitFraction"]) == (
+        2.123457,
+        100,
+        0.13,
+    )
 
 
 BY_CORES = "v4-16"
@@ -251,8 +261,8 @@ def test_what_a_jobset_is_made_from_is_recorded_with_it() -> None:
     for status in (refused, made):
         assert BY_CORES in status["acceleratorNote"]
         assert status["codeSha256"] == SHA256
-    assert made["specHash"] == wanted
-    assert "specHash" not in written(observed(job(**spec), jobset=jobset(suspended=True)))
+    assert made["internal.specHash"] == wanted
+    assert "internal.specHash" not in written(observed(job(**spec), jobset=jobset(suspended=True)))
 
 
 def test_commit_that_a_jobset_is_made_with_is_recorded() -> None:
@@ -267,7 +277,7 @@ def test_commit_that_a_jobset_is_made_with_is_recorded() -> None:
 def test_what_is_recorded_of_a_jobset_stays() -> None:
     before = recorded("Starting", acceleratorNote="a note", codeSha256=SHA256, specHash="abc", warnings=["a warning"])
     after = written(running(before))
-    kept = {name: after[name] for name in ("acceleratorNote", "codeSha256", "specHash", "warnings")}
+    kept = {name: after[name] for name in ("acceleratorNote", "codeSha256", "internal.specHash", "warnings")}
     assert after["phase"] == "Running"
     assert kept == {name: before[name] for name in kept}
 
@@ -275,9 +285,9 @@ def test_what_is_recorded_of_a_jobset_stays() -> None:
 def test_lowered_retry_of_an_ended_job_is_not_recorded() -> None:
     """Else raising it to what it was would start the job again."""
     lowered = observed(job(status=recorded("Failed", retry=3), retry=1, generation=2))
-    assert written(lowered)["retry"] == 3
+    assert written(lowered)["internal.retry"] == 3
     alive = observed(job(status=recorded("Starting"), retry=2), jobset=jobset(), hosts=BOTH)
-    assert written(alive)["retry"] == 2
+    assert written(alive)["internal.retry"] == 2
 
 
 OBSTACLES = {

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, condition, job, jobset, observed, recorded
+from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.settings import Settings
@@ -15,7 +16,7 @@ from tpujob_resource.models.times import format_time
 SETTINGS = Settings(network_policies=False)
 BEHIND = "process 1 on host llama-w-0-1 (training, after step 7, at lane.py:8 in read_unit)"
 SLOW = "host llama-w-0-1 is slow"
-EARLIER = {"stragglerMessage": BEHIND, "preflightMessage": SLOW}
+EARLIER = {"progress.stragglerMessage": BEHIND, "progress.preflightMessage": SLOW}
 
 REPORTS: dict[str, tuple[dict[str, Any], tuple[str | None, str | None]]] = {
     # what the report says, and what the status then does of stragglers and of the pre-flight
@@ -30,19 +31,19 @@ REPORTS: dict[str, tuple[dict[str, Any], tuple[str | None, str | None]]] = {
 def after(status: dict[str, Any], report: dict[str, Any], **fields: Any) -> dict[str, Any]:
     progress = progress_from_report({"phase": "training", "step": 7, **report})
     seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress, **fields)
-    return decide(seen, SETTINGS).status.as_stored()
+    return flat(decide(seen, SETTINGS).status.as_stored())
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_status_says_what_the_report_does(name: str) -> None:
     report, expected = REPORTS[name]
     stored = after(recorded(**EARLIER), report)
-    assert (stored.get("stragglerMessage"), stored.get("preflightMessage")) == expected
+    assert (stored.get("progress.stragglerMessage"), stored.get("progress.preflightMessage")) == expected
 
 
 def test_a_restart_forgets_hosts_of_the_attempt_before() -> None:
     seen = observed(job(status=recorded(**EARLIER)), jobset=jobset(restarts=1))
-    assert not decide(seen, SETTINGS).status.as_stored().keys() & EARLIER.keys()
+    assert not flat(decide(seen, SETTINGS).status.as_stored()).keys() & EARLIER.keys()
 
 
 def test_a_straggler_that_moves_is_written_at_intervals() -> None:
@@ -52,7 +53,7 @@ def test_a_straggler_that_moves_is_written_at_intervals() -> None:
     status = after(status, {"straggler_message": BEHIND})
     assert after(status, {"straggler_message": "process 1, elsewhere"}) == status
     later = after(status, {"straggler_message": "process 1, elsewhere"}, now=NOW + timedelta(seconds=60))
-    assert later["stragglerMessage"] == "process 1, elsewhere"
+    assert later["progress.stragglerMessage"] == "process 1, elsewhere"
 
 
 def test_a_stall_names_the_straggler() -> None:
@@ -63,7 +64,7 @@ def test_a_stall_names_the_straggler() -> None:
     seen = observed(
         job(status=status, trainer=trainer, command=None, image=None), jobset=jobset(), hosts=BOTH, progress=progress
     )
-    after = decide(seen, SETTINGS).status.as_stored()
+    after = flat(decide(seen, SETTINGS).status.as_stored())
     assert condition(after, Type.STALLED) == ("True", "NoStep")
     assert BOTH[0].pod in after["message"]
     assert after["message"].endswith(f"Behind the others: {BEHIND}.")

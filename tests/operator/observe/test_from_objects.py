@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
+from tests.statuses import grouped
 from tpujob_contract import kubernetes_names
 from tpujob_contract.reports.termination_message import NOT_ASKED
 from tpujob_operator.decide.first_failure import first_of
@@ -260,16 +261,16 @@ def test_pod_that_was_seen_to_be_asked_to_stop_while_it_ran_was_asked(finished_a
 @pytest.mark.parametrize("leads", [True, False], ids=["it resumes", "it reads that another has resumed"])
 def test_pods_that_a_pause_has_stopped_say_nothing_about_the_next_start(leads: bool) -> None:
     """JobSet goes on with the attempt that it suspended, so both starts have its number."""
-    evidence, paused = TerminationCache(), {"jobSetUid": JOBSET_UID, "bookedRestarts": 2}
+    evidence, paused = TerminationCache(), {"internal.jobSetUid": JOBSET_UID, "internal.bookedRestarts": 2}
     evidence.note(KEY, pod(0, state=terminated(1), attempt=1))
-    evidence.note_job(KEY, read_status({**paused, "nextRestartTime": format_time(NOW)}), deleted=False)
+    evidence.note_job(KEY, read_status(grouped({**paused, "restarts.nextTime": format_time(NOW)})), deleted=False)
     evidence.note(KEY, pod(0, state=terminated(75, after=1), attempt=2, deleted_after=0))
     evidence.note(KEY, pod(1, attempt=2, deleted_after=0))
     assert [left.host_index for left in evidence.leaving(KEY, JOBSET_UID)] == [1]
     if leads:
         evidence.forget_stopped(KEY, JOBSET_UID, 2)
     else:
-        evidence.note_job(KEY, read_status(paused), deleted=False)
+        evidence.note_job(KEY, read_status(grouped(paused)), deleted=False)
     evidence.note(KEY, pod(1, state=terminated(75, after=9), attempt=2, deleted_after=0))
     assert [end.attempt for end in evidence.of(KEY, JOBSET_UID)] == [1]
     assert evidence.leaving(KEY, JOBSET_UID) == ()
@@ -322,10 +323,10 @@ def test_the_many_that_end_with_one_host_are_not_taken_for_the_first() -> None:
 @pytest.mark.parametrize(
     ("status", "deleted", "attempts"),
     [
-        ({"jobSetUid": JOBSET_UID}, False, [0, 1, 2, 3]),
-        ({"jobSetUid": JOBSET_UID, "bookedRestarts": 3}, False, [2, 3]),
-        ({"jobSetUid": "another", "bookedRestarts": 3}, False, [0, 1, 2, 3]),
-        ({"jobSetUid": JOBSET_UID, "phase": "Failed"}, False, []),
+        ({"internal.jobSetUid": JOBSET_UID}, False, [0, 1, 2, 3]),
+        ({"internal.jobSetUid": JOBSET_UID, "internal.bookedRestarts": 3}, False, [2, 3]),
+        ({"internal.jobSetUid": "another", "internal.bookedRestarts": 3}, False, [0, 1, 2, 3]),
+        ({"internal.jobSetUid": JOBSET_UID, "phase": "Failed"}, False, []),
         ({}, True, []),
     ],
     ids=["nothing is judged", "two are over", "of another incarnation", "failed", "deleted"],
@@ -334,7 +335,7 @@ def test_watched_jobs_tell_what_is_over(status: dict[str, Any], deleted: bool, a
     evidence = TerminationCache()
     for attempt in range(4):
         evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
-    evidence.note_job(KEY, read_status(status), deleted=deleted)
+    evidence.note_job(KEY, read_status(grouped(status)), deleted=deleted)
     assert [end.attempt for end in evidence.of(KEY, JOBSET_UID)] == attempts
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.operator.building import JOB_UID, JOBSET_UID, NOW, job, pod, recorded
 from tests.operator.observe.test_hostile_pods import labels, pods, text, times
+from tests.statuses import flat, grouped
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
@@ -182,9 +183,9 @@ statuses = st.none() | st.builds(
         hosts=counts | text,
         startTime=times | text,
         stepTime=times,
-        slices=counts | text,
-        slicesTime=times,
-        slicesMissingTime=times | text,
+        current=counts | text,
+        changedTime=times,
+        missingTime=times | text,
         nextGrowthTime=times,
         growthsWithoutProgress=counts | text,
         restartTime=times,
@@ -259,7 +260,7 @@ def make_ours(manifest: dict[str, Any], found: dict[str, Any]) -> None:
     """Changes a drawn job, its JobSet and its pods so far that each belongs to the other."""
     if (manifest.get("status") or {}).get("phase") in (None, *TERMINAL):
         manifest["status"] = recorded()
-    manifest["status"] |= {"jobSet": "llama", "jobSetUid": JOBSET_UID}
+    manifest["status"] |= grouped({"jobSet": "llama", "jobSetUid": JOBSET_UID})
     found["jobset"]["metadata"] |= {"uid": JOBSET_UID, "ownerReferences": OURS}
     found["jobset"]["spec"]["replicatedJobs"] = SHAPE
     for index, each in enumerate(found["pods"]):
@@ -290,7 +291,7 @@ async def look(answers: Answers, found: dict[str, Any], *, fresh: bool) -> Obser
     if seen is None:
         return None
     decision = decide(seen[0], Settings())
-    written = json.loads(json.dumps(decision.status.as_stored(), allow_nan=False).encode())
+    written = json.loads(json.dumps(flat(decision.status.as_stored()), allow_nan=False).encode())
     Status.model_validate({key: written[key] for key in decision.patch if key in written})
     return seen[0]
 

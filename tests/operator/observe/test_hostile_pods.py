@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.operator.building import BOTH, JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
+from tests.statuses import flat
 from tpujob_contract.reports.report import FIELDS as REPORT_FIELDS
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
@@ -196,14 +197,20 @@ def test_any_pod_leads_to_a_decision(
 OF_PROGRESS = {
     "step",
     "steps",
-    "loss",
-    "tokensPerSecond",
+    "progress.loss",
+    "progress.tokensPerSecond",
     "lastCheckpointStep",
     "lastCheckpointTime",
-    "goodput",
-    "units",
+    "progress.goodput",
+    "progress.units",
 }
-OF_PROGRESS |= {"stragglerMessage", "preflightMessage", "dataWaitFraction", "inPlaceCause", "inPlaceRestarts"}
+OF_PROGRESS |= {
+    "progress.stragglerMessage",
+    "progress.preflightMessage",
+    "progress.dataWaitFraction",
+    "restarts.inPlaceCause",
+    "restarts.inThesePods",
+}
 OF_PROGRESS |= {"conditions"}
 
 
@@ -218,5 +225,5 @@ def test_who_has_the_address_of_a_report_changes_progress_alone(body: dict[str, 
     assert (
         (told.step, told.workers, told.manifest) == (untold.step, untold.workers, untold.manifest) == (None, None, None)
     )
-    before, after = untold.status.as_stored(), told.status.as_stored()
+    before, after = flat(untold.status.as_stored()), flat(told.status.as_stored())
     assert {key for key in before | after if before.get(key) != after.get(key)} <= OF_PROGRESS

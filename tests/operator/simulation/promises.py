@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.operator.simulation.api import Object, Server
+from tests.statuses import flat
 from tpujob_contract import kubernetes_names
 from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.models.status import TERMINAL
@@ -61,7 +62,7 @@ class Promises:
         status = _status(job)
         if status.get("phase") in TERMINAL:
             self._break(f"JobSet resumed while the job is {status['phase']}")
-        if status.get("jobSetUid") != jobset["metadata"]["uid"]:
+        if status.get("internal.jobSetUid") != jobset["metadata"]["uid"]:
             self._break("JobSet resumed that is not the recorded one")
 
     def _only_one_runs(self, jobset: Object) -> None:
@@ -97,13 +98,16 @@ class Promises:
             expected = _expected_phases(job, jobset)
             if status.get("phase") not in expected:
                 self._break(f"phase {status.get('phase')}, expected {expected}: {status.get('message')}")
-            if jobset is not None and status.get("jobSetUid") == jobset["metadata"]["uid"]:
+            if jobset is not None and status.get("internal.jobSetUid") == jobset["metadata"]["uid"]:
                 self._restarts_are_booked(status, jobset)
                 self._has_all_slices(job, jobset)
                 self._runs_the_spec(job, jobset)
 
     def _restarts_are_booked(self, status: Any, jobset: Object) -> None:
-        restarts, booked = (jobset.get("status") or {}).get("restarts", 0), status.get("bookedRestarts", 0)
+        restarts, booked = (
+            (jobset.get("status") or {}).get("restarts.total", 0),
+            status.get("internal.bookedRestarts", 0),
+        )
         # A JobSet may start its pods once more before it is suspended for a job that has failed; a retry makes another.
         is_right = booked <= restarts if status["phase"] == "Failed" else booked == restarts
         if not is_right:
@@ -128,8 +132,8 @@ class Promises:
         self.broken.append(what)
 
 
-def _status(job: Object) -> Any:
-    return job.get("status") or {}
+def _status(job: Object) -> Object:
+    return flat(job.get("status") or {})
 
 
 def _expected_phases(job: Object, jobset: Object | None) -> tuple[str, ...]:

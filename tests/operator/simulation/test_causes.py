@@ -182,7 +182,7 @@ def test_deletion_of_the_peers_is_no_disruption_for_an_operator_that_was_replace
         world.start_operator()
         cluster.restart(jobset)
         cluster.is_directed = False
-        await world.until(lambda world: bool(world.status.get("bookedRestarts")))
-        assert (world.status.get("unexplainedRestarts"), world.status.get("disruptions")) == (1, None)
+        await world.until(lambda world: bool(world.status.get("internal.bookedRestarts")))
+        assert (world.status.get("restarts.unexplained"), world.status.get("restarts.disruptions")) == (1, None)
 
     world.play(story)

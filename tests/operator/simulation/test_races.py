@@ -26,7 +26,7 @@ def test_edit_before_the_jobset_is_recorded_is_what_runs() -> None:
         assert world.job["spec"]["args"] == ["edited"]
         wanted = spec_hash(load_job(without_status(world.job)))
         assert jobset["metadata"]["annotations"][kubernetes_names.SPEC_HASH] == wanted
-        assert world.status["specHash"] == wanted
+        assert world.status["internal.specHash"] == wanted
 
     world = Edited()
     world.server.changed.append(world.edit)

@@ -12,6 +12,7 @@ from tests.operator.simulation import operator, virtual_time
 from tests.operator.simulation.api import Faults, Object, Server
 from tests.operator.simulation.cluster import Cluster
 from tests.operator.simulation.promises import JOBS, Promises
+from tests.statuses import flat
 from tpujob_operator.controller import resync
 from tpujob_operator.kube import backoff
 from tpujob_operator.observe import report_poller
@@ -45,8 +46,8 @@ class World:
 
     @property
     def status(self) -> Object:
-        """Its status; empty before the first write."""
-        found: Object = self.job.get("status") or {}
+        """Its status, flat; empty before the first write."""
+        found: Object = flat(self.job.get("status") or {})
         return found
 
     async def until(self, holds: Callable[[Self], bool], *, seconds: float = 600) -> None:

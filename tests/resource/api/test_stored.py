@@ -45,11 +45,17 @@ STATUSES: dict[str, tuple[object, dict[str, Any]]] = {
     "no object": ("Running", {}),
     "a phase of a newer release": ({"phase": "Growing", "step": 3}, {"step": 3}),
     "fields of a newer release": ({"new": {"a": 1}, "failure": {"pod": "p", "more": 1}},) * 2,
-    "a time without zone": ({"startTime": "2030-01-01T12:00:00", "stepTime": TIME}, {"stepTime": TIME}),
-    "a time of nobody": ({"restartTime": "9999-12-31T23:59:59Z"}, {}),
+    "a time without zone": (
+        {"startTime": "2030-01-01T12:00:00", "progress": {"stepTime": TIME}},
+        {"progress": {"stepTime": TIME}},
+    ),
+    "a time of nobody": ({"internal": {"restartTime": "9999-12-31T23:59:59Z"}}, {}),
     "one condition of three": ({"conditions": [{"type": "x"}, GOOD, 7]}, {"conditions": [GOOD]}),
-    "a disruption without attempt": ({"disruption": {"pod": "x"}, "hosts": 2}, {"hosts": 2}),
-    "one value of a map": ({"goodput": {"a": "b", "training": 1}}, {"goodput": {"training": 1}}),
+    "a disruption without attempt": ({"internal": {"disruption": {"pod": "x"}}, "hosts": 2}, {"hosts": 2}),
+    "one value of a map": (
+        {"progress": {"goodput": {"a": "b", "training": 1}}},
+        {"progress": {"goodput": {"training": 1}}},
+    ),
     "a number for an object": ({"failure": 5, "ready": "1/2"}, {"ready": "1/2"}),
 }
 

@@ -38,7 +38,14 @@ HOSTS = 4
 SLICE = {"accelerator": "v6e-16", "inPlaceRestarts": 5, "restarts": {"crashes": 0}}
 """No crash is allowed, so that one that is charged by mistake ends the job."""
 PATIENCE_SECONDS = 240
-COUNTS = ("restarts", "inPlaceTotal", "disruptions", "crashes", "unexplainedRestarts", "bookedRestarts")
+COUNTS = (
+    "restarts.total",
+    "restarts.inPlace",
+    "restarts.disruptions",
+    "restarts.charged",
+    "restarts.unexplained",
+    "internal.bookedRestarts",
+)
 LONGEST_NAME = 24
 Place = tuple[int, int]
 _NUMBERS = itertools.count(10)
@@ -175,7 +182,7 @@ class Fleet(Jobs):
         )
         self.report |= {"in_place": self._account}
         total = len(self._account["ends"])
-        self.wait("llama", f"restart {total} in place", lambda s: s.get("inPlaceTotal") == total)
+        self.wait("llama", f"restart {total} in place", lambda s: s.get("restarts.inPlace") == total)
         return self.wait_phase("llama", "Running")
 
     def machine(self, pod: Object) -> tuple[str, int]:

@@ -153,7 +153,7 @@ def test_kubectl_get_reads_well(installed: ControlPlane, namespace: str) -> None
         "phase": "Running",
         "ready": "128/128",
         "step": 1200,
-        "tokensPerSecond": 1234567.0,
+        "progress": {"tokensPerSecond": 1234567.0},
         "message": "Training.",
     }
     installed.api.patch(f"{jobs}/llama/status", {"status": status})

@@ -40,7 +40,7 @@ def live_through(jobs: Jobs, operator: OperatorProcess) -> None:
         pods.set_running(jobs.api, pod)
     jobs.wait("after", "it to run", lambda s: s.get("phase") == "Running", seconds=RECOVERY_SECONDS)
     status = jobs.wait("llama", "it to run", lambda s: s.get("phase") == "Running", seconds=RECOVERY_SECONDS)
-    assert (status["incarnation"], status.get("restarts", 0)) == (1, 0)
+    assert (status["incarnation"], status.get("restarts.total", 0)) == (1, 0)
     assert sorted(jobsets_created(jobs.plane.audit_log, jobs.namespace)) == ["after", "llama"]
 
 
@@ -112,4 +112,4 @@ def test_jobs_are_watched_long_after_the_api_server_was_replaced(
     jobs.create("late")
     jobs.wait("late", "it to start", lambda s: s.get("phase") == "Starting")
     assert operator.metric("tpujob_operator_watch_missed_objects") == 0
-    assert jobs.wait_phase("llama", "Running").get("restarts", 0) == 0
+    assert jobs.wait_phase("llama", "Running").get("restarts.total", 0) == 0

@@ -50,8 +50,10 @@ def test_crash_beside_an_unexplained_stop_is_charged_once(jobs: Jobs) -> None:
         pods.set_failed(jobs.api, found[0], exit_code=75, message="asked to stop")
         pods.set_failed(jobs.api, found[1], exit_code=1, message="the crash")
 
-    status = jobs.wait("llama", "the restart", lambda s: s["phase"] == "Restarting" and s.get("bookedRestarts") == 1)
-    assert (status["crashes"], status.get("disruptions")) == (1, None)
+    status = jobs.wait(
+        "llama", "the restart", lambda s: s["phase"] == "Restarting" and s.get("internal.bookedRestarts") == 1
+    )
+    assert (status["restarts.charged"], status.get("restarts.disruptions")) == (1, None)
     assert "after a crash: slice 1 host 0" in status["message"]
     for pod in jobs.wait_pods("llama", other_than=found):
         pods.set_running(jobs.api, pod)
@@ -74,7 +76,7 @@ def test_crashes_beside_a_lost_node_are_free(jobs: Jobs, operator: OperatorProce
     for pod in jobs.wait_pods("llama", other_than=found):
         pods.set_running(jobs.api, pod)
     status = jobs.wait_phase("llama", "Running")
-    assert (status["restarts"], status["disruptions"], status.get("crashes")) == (1, 1, None)
+    assert (status["restarts.total"], status["restarts.disruptions"], status.get("restarts.charged")) == (1, 1, None)
     assert "Forbidden" not in operator.log()
 
 
@@ -85,8 +87,8 @@ def test_eviction_is_a_free_restart(jobs: Jobs) -> None:
 
     pods.set_failed(jobs.api, found[1], exit_code=143, disruption="EvictionByEvictionAPI")
 
-    status = jobs.wait("llama", "the books", lambda s: s.get("bookedRestarts") == 1)
-    assert (status["disruptions"], status.get("crashes")) == (1, None)
+    status = jobs.wait("llama", "the books", lambda s: s.get("internal.bookedRestarts") == 1)
+    assert (status["restarts.disruptions"], status.get("restarts.charged")) == (1, None)
     assert status["phase"] == "Restarting"
 
 
@@ -112,9 +114,9 @@ def test_edited_spec_of_a_failed_job_starts_again(jobs: Jobs) -> None:
     new = jobs.jobset("llama")
     assert new is not None
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
-    assert (status["incarnation"], status["jobSetUid"]) == (2, new["metadata"]["uid"])
+    assert (status["incarnation"], status["internal.jobSetUid"]) == (2, new["metadata"]["uid"])
     assert "failure" not in status
-    assert failed["specHash"] != status["specHash"]
+    assert failed["internal.specHash"] != status["internal.specHash"]
     container = again[0]["spec"]["containers"][0]
     assert container["args"] == ["--preset", "tiny"]
     assert {"name": "TPUJOB_INCARNATION", "value": "2"} in container["env"]
@@ -158,7 +160,7 @@ def test_suspended_job_of_a_queue_gives_its_place_up_and_queues_again(jobs: Jobs
     assert admit(jobs) != old
     jobs.run("llama")
     status = jobs.wait_phase("llama", "Running")
-    assert (status["incarnation"], status.get("restarts", 0)) == (2, 0)
+    assert (status["incarnation"], status.get("restarts.total", 0)) == (2, 0)
 
 
 def test_queue_of_a_cluster_without_kueue_is_unusable(jobs: Jobs) -> None:
@@ -169,10 +171,10 @@ def test_queue_of_a_cluster_without_kueue_is_unusable(jobs: Jobs) -> None:
 
 def admit(jobs: Jobs) -> str:
     """Resumes the JobSet of a queue once it is recorded; returns its uid."""
-    status = jobs.wait("llama", "its JobSet to be recorded", lambda status: status.get("jobSetUid"))
+    status = jobs.wait("llama", "its JobSet to be recorded", lambda status: status.get("internal.jobSetUid"))
     path = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{jobs.namespace}/jobsets/llama"
     jobs.api.patch(path, {"spec": {"suspend": False}})
-    uid: str = status["jobSetUid"]
+    uid: str = status["internal.jobSetUid"]
     return uid
 
 
@@ -258,7 +260,7 @@ def test_job_of_several_hosts_has_a_secret_that_lives_as_long_as_the_job(jobs: J
     assert (made["immutable"], made["type"], list(made["data"])) == (True, "Opaque", ["secret"])
     jobs.wait_phase("llama", "Failed")
     jobs.patch("llama", retry=1)
-    jobs.wait("llama", "incarnation 2 to start", lambda s: s.get("incarnation") == 2 and s.get("jobSetUid"))
+    jobs.wait("llama", "incarnation 2 to start", lambda s: s.get("incarnation") == 2 and s.get("internal.jobSetUid"))
     assert jobs.api.get(f"{secrets}/tpujob-{uid}") == made, "its pods of both incarnations have one"
     drawn = base64.b64decode(made["data"]["secret"]).decode()
     assert len(drawn) == 43
@@ -276,8 +278,10 @@ def test_raised_retry_starts_a_failed_job_anew(jobs: Jobs) -> None:
     jobs.wait_phase("llama", "Failed")
     jobs.patch("llama", restarts={"crashes": 1})
     jobs.patch("llama", retry=1)
-    status = jobs.wait("llama", "incarnation 2 to start", lambda s: s.get("incarnation") == 2 and s.get("jobSetUid"))
-    assert (status.get("crashes"), status["retry"]) == (None, 1)
+    status = jobs.wait(
+        "llama", "incarnation 2 to start", lambda s: s.get("incarnation") == 2 and s.get("internal.jobSetUid")
+    )
+    assert (status.get("restarts.charged"), status["internal.retry"]) == (None, 1)
     assert len(jobs.wait_pods("llama", other_than=first)) == 2
     with pytest.raises(ApiError, match="is a number to raise"):
         jobs.patch("llama", retry=0)
@@ -288,13 +292,13 @@ def test_resized_extraction_keeps_its_incarnation(jobs: Jobs) -> None:
     jobs.create("features", **{**EXTRACTION, "workers": 1})
     (first,) = jobs.wait_pods("features", 1)
     pods.set_running(jobs.api, first)
-    uid = jobs.wait_phase("features", "Running")["jobSetUid"]
+    uid = jobs.wait_phase("features", "Running")["internal.jobSetUid"]
 
     jobs.patch("features", workers=2)
 
     assert len(jobs.wait_pods("features", 2)) == 2
     status = jobs.wait("features", "2 hosts", lambda s: s.get("hosts") == 2)
-    assert (status["incarnation"], status["jobSetUid"]) == (1, uid)
+    assert (status["incarnation"], status["internal.jobSetUid"]) == (1, uid)
 
 
 SELDOM = {

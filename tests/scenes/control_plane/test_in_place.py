@@ -60,11 +60,11 @@ def test_restarts_in_the_same_pods_are_counted_from_their_last_words_by_an_opera
         for process, pod in enumerate(first):
             pods.set_failed(jobs.api, pod, exit_code=1, message=last_words([1, 75], of=process))
         replaceable.start()
-        status = jobs.wait("llama", "the attempts in the pods", lambda s: s.get("inPlaceTotal"))
-    assert [each["message"] for each in status["inPlaceAttempts"]] == ["ValueError: 1", "ValueError: 75"]
+        status = jobs.wait("llama", "the attempts in the pods", lambda s: s.get("restarts.inPlace"))
+    assert [each["message"] for each in status["restarts.inPlaceAttempts"]] == ["ValueError: 1", "ValueError: 75"]
 
-    status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
-    assert (status["restarts"], status["crashes"], status["unexplainedRestarts"]) == (LIMIT + 1, 1, 1)
+    status = jobs.wait("llama", "the restart", lambda s: s.get("internal.bookedRestarts") == 1)
+    assert (status["restarts.total"], status["restarts.charged"], status["restarts.unexplained"]) == (LIMIT + 1, 1, 1)
     second = jobs.wait_pods("llama", other_than=first)
     for pod in second:
         pods.set_running(jobs.api, pod)
@@ -72,8 +72,12 @@ def test_restarts_in_the_same_pods_are_counted_from_their_last_words_by_an_opera
     with jobs.at_one_moment():
         pods.set_failed(jobs.api, second[0], exit_code=1, message=last_words([1] * 900, of=0))
 
-    status = jobs.wait("llama", "the second restart", lambda s: s.get("bookedRestarts") == 2)
-    assert (status["restarts"], status["inPlaceTotal"], status["unexplainedRestarts"]) == (2 * LIMIT + 2, 2 * LIMIT, 1)
+    status = jobs.wait("llama", "the second restart", lambda s: s.get("internal.bookedRestarts") == 2)
+    assert (status["restarts.total"], status["restarts.inPlace"], status["restarts.unexplained"]) == (
+        2 * LIMIT + 2,
+        2 * LIMIT,
+        1,
+    )
     told = [event["message"] for event in jobs.events("llama") if event["reason"] == "RestartedInPlace"]
     assert "Restart 1 in the same pods, after a crash: slice 0 host 1 ended with exit code 1: ValueError: 1." in told
     assert len(told) == LIMIT, "of numbers that no spec allows there are no details"
@@ -91,14 +95,18 @@ def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no
     jobs.wait_phase("llama", "Running")
     with jobs.at_one_moment():
         pods.set_failed(jobs.api, first[0], exit_code=75, message=f"exit code 75, asked to stop\n{NOT_ASKED}")
-        jobs.wait("llama", "the record", lambda s: s.get("askedAgain"))
+        jobs.wait("llama", "the record", lambda s: s.get("internal.askedAgain"))
         replaceable.kill()
-    wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts"))
+    wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts.total"))
     jobs.end_deleted(first[1], exit_code=143, message="told to stop by SIGTERM")
     replaceable.start()
 
-    status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
-    assert (status.get("unexplainedRestarts"), status.get("disruptions"), status.get("crashes")) == (1, None, None)
+    status = jobs.wait("llama", "the restart", lambda s: s.get("internal.bookedRestarts") == 1)
+    assert (status.get("restarts.unexplained"), status.get("restarts.disruptions"), status.get("restarts.charged")) == (
+        1,
+        None,
+        None,
+    )
 
 
 def account_with(account: Any, *, process: int, now: datetime) -> Any:
@@ -136,8 +144,8 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
         jobs.wait_phase("llama", "Running")
         account = account_with(account, process=1, now=datetime.now(UTC))
         report |= {"in_place": account}
-        status = jobs.wait("llama", "the disruption", lambda s: s.get("inPlaceTotal") == 1)
-        assert (status["restarts"], status["disruptions"], status.get("failure")) == (1, 1, None)
+        status = jobs.wait("llama", "the disruption", lambda s: s.get("restarts.inPlace") == 1)
+        assert (status["restarts.total"], status["restarts.disruptions"], status.get("failure")) == (1, 1, None)
 
         pods.set_failed(jobs.api, third, exit_code=137, message="")
         fourth = another_pod(jobs, other_than=[first, second, third])
@@ -145,9 +153,13 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
         pods.set_running(jobs.api, fourth)
         account = account_with(account, process=1, now=datetime.now(UTC))
         report |= {"in_place": account}
-        status = jobs.wait("llama", "the crash", lambda s: s.get("inPlaceTotal") == 2)
-        assert (status["restarts"], status["disruptions"], status.get("bookedRestarts")) == (2, 1, None)
-        assert [each["cause"] for each in status["inPlaceAttempts"]] == ["Disruption", "Crash"]
+        status = jobs.wait("llama", "the crash", lambda s: s.get("restarts.inPlace") == 2)
+        assert (status["restarts.total"], status["restarts.disruptions"], status.get("internal.bookedRestarts")) == (
+            2,
+            1,
+            None,
+        )
+        assert [each["cause"] for each in status["restarts.inPlaceAttempts"]] == ["Disruption", "Crash"]
 
     jobs.patch("llama", suspend=True)
     jobs.end_deleted(first, exit_code=143)
@@ -163,10 +175,10 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
 
     jobset = jobs.jobset("llama")
     assert jobset is not None
-    assert not jobset["status"].get("restarts")
+    assert not jobset["status"].get("restarts.total")
     pods.set_failed(jobs.api, sixth, exit_code=1, message="for good")
-    status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
-    assert (status["restarts"], status["crashes"], status["disruptions"]) == (3, 1, 1)
+    status = jobs.wait("llama", "the restart", lambda s: s.get("internal.bookedRestarts") == 1)
+    assert (status["restarts.total"], status["restarts.charged"], status["restarts.disruptions"]) == (3, 1, 1)
 
 
 @pytest.mark.usefixtures("operator")
@@ -176,9 +188,9 @@ def test_restart_of_which_a_launcher_alone_tells_is_counted_while_the_pods_run(j
     jobs.wait_phase("llama", "Running")
     account: Any = {"counts": {}, "ends": [], "lead": first["metadata"]["name"]}
     with launcher_telling(account_with(account, process=1, now=datetime.now(UTC))):
-        status = jobs.wait("llama", "the restart", lambda s: s.get("inPlaceTotal") == 1)
-    assert (status["phase"], status["restarts"], status["disruptions"]) == ("Running", 1, 1)
-    assert (status["inPlaceRestarts"], status["inPlaceCause"]) == (1, "a fault")
+        status = jobs.wait("llama", "the restart", lambda s: s.get("restarts.inPlace") == 1)
+    assert (status["phase"], status["restarts.total"], status["restarts.disruptions"]) == ("Running", 1, 1)
+    assert (status["restarts.inThesePods"], status["restarts.inPlaceCause"]) == (1, "a fault")
     assert "step" not in status
 
 

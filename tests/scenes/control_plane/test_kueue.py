@@ -197,8 +197,10 @@ def test_a_job_shrinks_in_its_queue_and_grows_with_its_quota(crowded: Jobs) -> N
         crowded.api.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": AMOUNTS, "allocatable": AMOUNTS}})
     elastic = {"slices": 2, "minSlices": 1, "shrinkAfterSeconds": 5, "checkpointDir": "gs://bucket/llama"}
     crowded.create("elastic", accelerator="v6e-16", queue="small", **elastic)
-    small = crowded.wait("elastic", "one slice", lambda status: status.get("slices") == 1, seconds=EXPLAINED_SECONDS)
-    assert small["resizes"] == 1
+    small = crowded.wait(
+        "elastic", "one slice", lambda status: status.get("slices.current") == 1, seconds=EXPLAINED_SECONDS
+    )
+    assert small["slices.resizes"] == 1
     first = wait_for("a slice to have machines", lambda: _placed(crowded, HOSTS))
     for pod in first:
         set_running(crowded.api, pod)
@@ -211,8 +213,10 @@ def test_a_job_shrinks_in_its_queue_and_grows_with_its_quota(crowded: Jobs) -> N
     queue = f"/apis/{API_VERSION}/clusterqueues/{crowded.namespace}"
     _set_quota(crowded, queue, 32)
     crowded.api.delete(f"{crowded.path}/rival")
-    large = crowded.wait("elastic", "two slices", lambda status: status.get("slices") == 2, seconds=EXPLAINED_SECONDS)
-    assert (large["incarnation"], large["resizes"]) == (3, 2)
+    large = crowded.wait(
+        "elastic", "two slices", lambda status: status.get("slices.current") == 2, seconds=EXPLAINED_SECONDS
+    )
+    assert (large["incarnation"], large["slices.resizes"]) == (3, 2)
 
     def two_slices() -> list[Object] | None:
         """The pods of both, once the kubelet that is not there has let go of the first ones."""
@@ -227,7 +231,7 @@ def test_a_job_shrinks_in_its_queue_and_grows_with_its_quota(crowded: Jobs) -> N
     for pod in second:
         set_running(crowded.api, pod)
     whole = crowded.wait_phase("elastic", "Running")
-    assert (whole["slices"], whole["hostsReady"], whole.get("restarts")) == (2, 2 * HOSTS, None)
+    assert (whole["slices.current"], whole["hostsReady"], whole.get("restarts.total")) == (2, 2 * HOSTS, None)
     said = {event["reason"]: event["message"] for event in crowded.events("elastic")}
     assert "Queue small has not admitted 2 slices since" in said["QueuedSmaller"]
     assert "insufficient quota for google.com/tpu" in said["QueuedSmaller"]

@@ -38,13 +38,13 @@ def test_job_runs_to_its_end(jobs: Jobs) -> None:
         pods.set_running(jobs.api, found[0], pod_ip=REPORT_ADDRESS)
         running = jobs.wait("llama", "progress", lambda status: status.get("step") == 7)
         assert running["phase"] == "Running"
-        assert (running["steps"], running["loss"], running["tokensPerSecond"]) == (9, 2.25, 1000)
+        assert (running["steps"], running["progress.loss"], running["progress.tokensPerSecond"]) == (9, 2.25, 1000)
         assert (running["lastCheckpointStep"], running["lastCheckpointTime"]) == (5, format_time(saved_at))
         (health,) = (c for c in running["conditions"] if c["type"] == "CheckpointHealthy")
         assert (health["status"], health["reason"]) == ("False", "SavesFail")
         assert f"No save has succeeded since {format_time(saved_at)}: 503 from the bucket." in health["message"]
         report |= {"step": 8, "loss": 2.0}
-        jobs.wait("llama", "more progress", lambda status: status.get("step") == 8 and status.get("loss") == 2)
+        jobs.wait("llama", "more progress", lambda status: status.get("step") == 8 and status.get("progress.loss") == 2)
         table = jobs.plane.kubectl("get", "ttj", "llama", "-n", jobs.namespace)
     # Phase, hosts, step, and the age of the last checkpoint.
     assert {"Running", "2/2", "8", "20d"} <= set(table.splitlines()[1].split())
@@ -113,7 +113,7 @@ def test_failure_is_recorded_while_the_pod_vanishes(jobs: Jobs) -> None:
     again = jobs.wait_pods("llama", other_than=found)
     for pod in again:
         pods.set_running(jobs.api, pod)
-    status = jobs.wait("llama", "the next attempt", lambda s: s.get("restarts") == 1 and s["phase"] == "Running")
+    status = jobs.wait("llama", "the next attempt", lambda s: s.get("restarts.total") == 1 and s["phase"] == "Running")
     assert status["failure"]["attempt"] == 0
     jobs.finish("llama")
     assert "failure" not in jobs.wait_phase("llama", "Succeeded")

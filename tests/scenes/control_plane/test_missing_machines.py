@@ -21,7 +21,7 @@ def wait_without_machine(jobs: Jobs, found: dict[int, Object], attempt: int) -> 
     jobs.wait(
         "llama",
         f"to wait for machines in attempt {attempt}",
-        lambda s: s["phase"] == "WaitingForCapacity" and s.get("unschedulable", {}).get("attempt") == attempt,
+        lambda s: s["phase"] == "WaitingForCapacity" and s.get("internal.unschedulable", {}).get("attempt") == attempt,
     )
 
 
@@ -36,15 +36,15 @@ def test_peers_without_machines_are_no_crash(jobs: Jobs) -> None:
     give_up(jobs, first[0])
 
     second = in_slices(jobs.wait_pods("llama", 2, other_than=list(first.values())))
-    booked = jobs.wait("llama", "the restart to be judged", lambda s: s.get("bookedRestarts") == 1)
-    assert booked.get("capacityRestarts") == 1
+    booked = jobs.wait("llama", "the restart to be judged", lambda s: s.get("internal.bookedRestarts") == 1)
+    assert booked.get("restarts.capacity") == 1
     wait_without_machine(jobs, second, 1)
     give_up(jobs, second[0])
 
-    status = jobs.wait("llama", "the second to be judged", lambda s: s.get("bookedRestarts") == 2)
-    assert status["capacityRestarts"] == 2
+    status = jobs.wait("llama", "the second to be judged", lambda s: s.get("internal.bookedRestarts") == 2)
+    assert status["restarts.capacity"] == 2
     assert status["phase"] != "Failed"
-    assert not status.keys() & {"crashes", "disruptions", "unexplainedRestarts", "nodeFailures"}
+    assert not status.keys() & {"crashes", "restarts.disruptions", "restarts.unexplained", "nodeFailures"}
     paused = wait_for("the pause to be told", lambda: told(jobs, "RestartPaused"), timeout_seconds=TIMEOUT_SECONDS)
     assert "No machine for slice 1 host 0" in paused
     assert WITHOUT_NODE["message"] in paused

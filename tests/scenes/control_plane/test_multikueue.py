@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from tests.docs.newcomer import section
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess, grant_rights
+from tests.statuses import flat
 from tools.localcluster import binaries
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane
@@ -189,7 +190,7 @@ def _wait(pair: Pair, phase: str) -> Object:
     """The status on the manager, once it is in a phase."""
     return wait_for(
         f"phase {phase} on the manager",
-        lambda: (status := pair.manager.get("llama").get("status", {})).get("phase") == phase and status,
+        lambda: (status := flat(pair.manager.get("llama").get("status", {}))).get("phase") == phase and status,
         timeout_seconds=LONG_SECONDS,
         explain=lambda: _explained(pair),
     )
@@ -217,7 +218,7 @@ def test_job_runs_on_the_worker_and_its_status_is_seen_on_the_manager(pair: Pair
     assert pair.manager.events("llama") == []
     pair.worker.finish("llama")
     status = _wait(pair, "Succeeded")
-    assert (status["hosts"], status["jobSetUid"]) == (2, jobset["metadata"]["uid"])
+    assert (status["hosts"], status["internal.jobSetUid"]) == (2, jobset["metadata"]["uid"])
     _wait_without_copy(pair)
     assert _open_workloads(pair.manager) == []
 
@@ -279,9 +280,9 @@ def _admitted(pair: Pair) -> list[Object]:
 
 def test_job_of_the_only_worker_goes_on_there_when_it_is_back(after_a_lost_worker: Pair) -> None:
     pair = after_a_lost_worker
-    ran = pair.manager.get("llama")["status"]["jobSetUid"]
+    ran = pair.manager.get("llama")["status"]["internal"]["jobSetUid"]
     pair.worker.finish("llama")
-    assert _wait(pair, "Succeeded")["jobSetUid"] == ran
+    assert _wait(pair, "Succeeded")["internal.jobSetUid"] == ran
 
 
 def _another_copy(pair: Pair, first: str) -> str:

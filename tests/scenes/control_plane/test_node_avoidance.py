@@ -36,10 +36,12 @@ def test_second_crash_on_a_node_moves_the_job(jobs: Jobs) -> None:
     node = make_node(jobs)
     jobs.create("llama")
     first = crash_on(jobs, node, [])
-    jobs.wait("llama", "the crash to be booked", lambda s: s.get("crashes") == 1)
+    jobs.wait("llama", "the crash to be booked", lambda s: s.get("restarts.charged") == 1)
     second = crash_on(jobs, node, first)
 
-    status = jobs.wait("llama", "the next incarnation", lambda s: s.get("incarnation") == 2 and s.get("jobSetUid"))
+    status = jobs.wait(
+        "llama", "the next incarnation", lambda s: s.get("incarnation") == 2 and s.get("internal.jobSetUid")
+    )
     (entry,) = status["nodeFailures"]
     assert (entry["node"], entry["failures"], entry["exitCode"]) == (node, 2, 139)
     assert (entry["avoidedLabel"], entry["avoidedValue"]) == ("kubernetes.io/hostname", "h-1")
@@ -51,7 +53,7 @@ def test_second_crash_on_a_node_moves_the_job(jobs: Jobs) -> None:
         ]
         pods.set_running(jobs.api, pod)
     status = jobs.wait_phase("llama", "Running")
-    assert (status["restarts"], status["crashes"]) == (2, 2)
+    assert (status["restarts.total"], status["restarts.charged"]) == (2, 2)
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama", "llama"]
     said = [e for e in jobs.events("llama") if e["reason"] == "NodeAvoided"]
     assert [e["type"] for e in said] == ["Warning"]
@@ -65,9 +67,9 @@ def test_jobset_keeps_the_affinity_of_a_slice_that_takes_a_pool(jobs: Jobs) -> N
     jobs.patch("llama", suspend=True)
     jobs.wait_phase("llama", "Suspended")
     entry = {"node": "n", "failures": 2, "avoidedLabel": "cloud.google.com/gke-nodepool", "avoidedValue": "pool-1"}
-    renewed = {"phase": "Queued", "incarnation": 2, "nodeFailures": [entry], "jobSetUid": None, "jobSet": None}
+    renewed = {"phase": "Queued", "incarnation": 2, "nodeFailures": [entry], "internal.jobSetUid": None, "jobSet": None}
     jobs.api.patch(f"{jobs.path}/llama/status", {"status": renewed})
-    jobs.wait("llama", "incarnation 2", lambda s: s["phase"] == "Suspended" and s.get("jobSetUid"))
+    jobs.wait("llama", "incarnation 2", lambda s: s["phase"] == "Suspended" and s.get("internal.jobSetUid"))
     jobs.patch("llama", suspend=False)
 
     (leader,) = jobs.wait_pods("llama", 1)

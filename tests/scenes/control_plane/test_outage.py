@@ -103,5 +103,5 @@ def test_deletions_that_no_watch_told_are_noticed(jobs: Jobs, operator: Operator
     made = jobs.jobset("again")
     assert made is not None
     assert made["metadata"]["ownerReferences"][0]["uid"] == new["metadata"]["uid"]
-    assert status["jobSetUid"] == made["metadata"]["uid"] != old["metadata"]["uid"]
+    assert status["internal.jobSetUid"] == made["metadata"]["uid"] != old["metadata"]["uid"]
     assert operator.is_running()

@@ -40,11 +40,11 @@ def test_slices_that_have_pools_of_their_own(fleet: Fleet) -> None:
 
     fleet.lose(first[1, 2])
     second = fleet.replaced(first, (1, 2))
-    assert counts(fleet.go_on(6, lead=lead)) == {"restarts": 1, "inPlaceTotal": 1, "disruptions": 1}
+    assert counts(fleet.go_on(6, lead=lead)) == {"restarts.total": 1, "restarts.inPlace": 1, "restarts.disruptions": 1}
 
     fleet.lose(second[1, 0])
     third = fleet.replaced(second, (1, 0))
-    assert counts(fleet.go_on(4, lead=lead)) == {"restarts": 2, "inPlaceTotal": 2, "disruptions": 2}
+    assert counts(fleet.go_on(4, lead=lead)) == {"restarts.total": 2, "restarts.inPlace": 2, "restarts.disruptions": 2}
     assert pools(fleet, third) == where, "a leader without its followers would have any free pool"
 
     # A container that is killed leaves its pod behind. JobSet 0.12 takes it for a second leader, and refuses followers.
@@ -58,19 +58,21 @@ def test_slices_that_have_pools_of_their_own(fleet: Fleet) -> None:
     fleet.delete_pod(third[1, 0])
     fifth = fleet.replaced(fourth, (1, 3))
     status = fleet.go_on(7, lead=lead)
-    assert counts(status) == {"restarts": 4, "inPlaceTotal": 4, "disruptions": 3}, status["inPlaceAttempts"]
+    assert counts(status) == {"restarts.total": 4, "restarts.inPlace": 4, "restarts.disruptions": 3}, status[
+        "restarts.inPlaceAttempts"
+    ]
     assert pools(fleet, fifth) == where
 
     # A whole slice may go elsewhere.
     lost = [(1, host) for host in range(HOSTS)]
     (old,) = where[1]
     for host in range(HOSTS):
-        fleet.api.patch(f"/api/v1/nodes/{fleet.node(old, host)}", {"spec": {"unschedulable": True}})
+        fleet.api.patch(f"/api/v1/nodes/{fleet.node(old, host)}", {"spec": {"internal.unschedulable": True}})
     for at in lost:
         fleet.lose(fifth[at])
     sixth = fleet.replaced(fifth, *lost)
     status = fleet.go_on(4, lead=lead)
-    assert counts(status) == {"restarts": 5, "inPlaceTotal": 5, "disruptions": 4}
+    assert counts(status) == {"restarts.total": 5, "restarts.inPlace": 5, "restarts.disruptions": 4}
     assert pools(fleet, sixth)[0] == where[0]
     (new,) = pools(fleet, sixth)[1]
     assert new not in (old, *where[0])
@@ -107,7 +109,7 @@ def test_a_spot_machine_that_is_taken_away(fleet: Fleet) -> None:
     fleet.add_node(*fleet.machine(pod), **spot)
     second = fleet.replaced(first, (1, 2))
     status = fleet.go_on(6, lead=first[0, 0])
-    assert counts(status) == {"restarts": 1, "inPlaceTotal": 1, "disruptions": 1}
+    assert counts(status) == {"restarts.total": 1, "restarts.inPlace": 1, "restarts.disruptions": 1}
 
     # No machine comes for the next one within startupSeconds, after which the launchers give up.
     nodes.delete_node(fleet.api, second[0, 1]["spec"]["nodeName"])
@@ -120,7 +122,12 @@ def test_a_spot_machine_that_is_taken_away(fleet: Fleet) -> None:
     fleet.add_node(*fleet.machine(second[0, 1]), **spot)
     fleet.run_all(2 * HOSTS, other_than=list(second.values()))
     status = fleet.wait_phase("llama", "Running")
-    assert counts(status) == {"restarts": 2, "inPlaceTotal": 1, "disruptions": 2, "bookedRestarts": 1}
+    assert counts(status) == {
+        "restarts.total": 2,
+        "restarts.inPlace": 1,
+        "restarts.disruptions": 2,
+        "internal.bookedRestarts": 1,
+    }
 
 
 def test_a_job_that_may_go_on_with_fewer_slices(fleet: Fleet) -> None:
@@ -132,7 +139,11 @@ def test_a_job_that_may_go_on_with_fewer_slices(fleet: Fleet) -> None:
     fleet.wait_phase("llama", "Running")
     fleet.lose(first[1, 2])
     second = fleet.replaced(first, (1, 2))
-    assert counts(fleet.go_on(6, lead=first[0, 0])) == {"restarts": 1, "inPlaceTotal": 1, "disruptions": 1}
+    assert counts(fleet.go_on(6, lead=first[0, 0])) == {
+        "restarts.total": 1,
+        "restarts.inPlace": 1,
+        "restarts.disruptions": 1,
+    }
 
     fleet.patch("llama", shrinkAfterSeconds=5)
     gone = second[1, 1]["spec"]["nodeName"]
@@ -140,10 +151,10 @@ def test_a_job_that_may_go_on_with_fewer_slices(fleet: Fleet) -> None:
     for pod in second.values():  # else the leader of what is left may be put into the pool that is not whole
         node = pod["spec"]["nodeName"]
         if node != gone and node.rsplit("-", 1)[0] == gone.rsplit("-", 1)[0]:
-            fleet.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+            fleet.api.patch(f"/api/v1/nodes/{node}", {"spec": {"internal.unschedulable": True}})
     fleet.lose(second[1, 1])
-    status = fleet.wait("llama", "one slice", lambda s: s.get("slices") == 1)
+    status = fleet.wait("llama", "one slice", lambda s: s.get("slices.current") == 1)
     assert status["incarnation"] == 2
     fleet.run_all(HOSTS, other_than=list(second.values()))
     status = fleet.wait_phase("llama", "Running")
-    assert counts(status) == {"restarts": 2, "inPlaceTotal": 1, "disruptions": 2}
+    assert counts(status) == {"restarts.total": 2, "restarts.inPlace": 1, "restarts.disruptions": 2}

@@ -48,7 +48,7 @@ def test_a_queued_job_keeps_its_quota_and_its_place(fleet: Fleet, placement: Obj
         assert spec["nodeSelector"]["flavor"] == fleet.namespace
         assert mark in spec["tolerations"]
         status = fleet.go_on(HOSTS * lost[0] + lost[1], lead=first[0, 0])
-        assert counts(status) == {"restarts": number, "inPlaceTotal": number, "disruptions": number}
+        assert counts(status) == {"restarts.total": number, "restarts.inPlace": number, "restarts.disruptions": number}
     assert pools(fleet, found) == where
 
     (same,) = (each for each in workloads(fleet) if each["metadata"]["uid"] == admitted["metadata"]["uid"])

@@ -27,7 +27,7 @@ def test_signature_is_in_no_status_event_metric_log_or_output(
     found = jobs.run("signed")
     jobs.wait_phase("signed", "Running")
     jobs.end_pod(found[0], exit_code=1, message=message)
-    jobs.wait("signed", "the restart", lambda status: status.get("crashes") == 1)
+    jobs.wait("signed", "the restart", lambda status: status.get("restarts.charged") == 1)
     newcomer = Newcomer(tmp_path, kubeconfig(jobs, tmp_path), binaries.path("kubectl").parent)
     during = {verb: newcomer.types(f"tpujob {verb} signed") for verb in ("describe", "get", "describe -o json")}
     for pod in jobs.wait_pods("signed", other_than=found):

@@ -72,7 +72,11 @@ def test_four_slices_two_and_four_again(jobs: Jobs) -> None:
     for index in (2, 3):
         leave_without_node(jobs, first[index])
 
-    jobs.wait("llama", "two slices", lambda s: s.get("slices") == 2 and s.get("jobSetUid") and s["incarnation"] == 2)
+    jobs.wait(
+        "llama",
+        "two slices",
+        lambda s: s.get("slices.current") == 2 and s.get("internal.jobSetUid") and s["incarnation"] == 2,
+    )
     second = in_slices(jobs.wait_pods("llama", 2, other_than=list(first.values())))
     assert sorted(second) == [0, 1]
     for pod in second.values():
@@ -80,19 +84,19 @@ def test_four_slices_two_and_four_again(jobs: Jobs) -> None:
         assert (given["TPUJOB_SLICES"], given["MEGASCALE_NUM_SLICES"], given["TPUJOB_INCARNATION"]) == ("2", "2", "2")
         pods.set_running(jobs.api, pod)
     small = jobs.wait_phase("llama", "Running")
-    assert (small["slices"], small["hosts"], small["resizes"]) == (2, 2, 1)
+    assert (small["slices.current"], small["hosts"], small["slices.resizes"]) == (2, 2, 1)
     full_size = next(c for c in small["conditions"] if c["type"] == "FullSize")
     assert (full_size["status"], full_size["reason"]) == ("False", "SlicesMissing")
 
     room = make_room(jobs, 2)
-    wait_while_ready(jobs, room, "four slices", lambda s: s.get("slices") == 4 and s.get("jobSetUid"))
+    wait_while_ready(jobs, room, "four slices", lambda s: s.get("slices.current") == 4 and s.get("internal.jobSetUid"))
     third = in_slices(jobs.wait_pods("llama", 4, other_than=[*first.values(), *second.values()]))
     for pod in third.values():
         pods.set_running(jobs.api, pod)
     whole = jobs.wait("llama", "to run whole", lambda s: s["phase"] == "Running" and s.get("hostsReady") == 4)
-    assert (whole["incarnation"], whole["resizes"]) == (3, 2)
-    assert not whole.keys() & {"crashes", "disruptions", "unexplainedRestarts", "slicesMissingTime"}
-    assert not whole.get("restarts")
+    assert (whole["incarnation"], whole["slices.resizes"]) == (3, 2)
+    assert not whole.keys() & {"crashes", "restarts.disruptions", "restarts.unexplained", "slices.missingTime"}
+    assert not whole.get("restarts.total")
     assert next(c["status"] for c in whole["conditions"] if c["type"] == "FullSize") == "True"
 
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"] * 3

@@ -39,7 +39,7 @@ def test_one_worker_that_saw_all_done_is_enough(jobs: Jobs) -> None:
             pods.set_running(jobs.api, pod, pod_ip=REPORT_ADDRESS if pod is found[0] else None)
         jobs.wait("features", "units in status", lambda status: (status.get("step"), status.get("steps")) == (40, 100))
         status = jobs.wait_phase("features", "Running")
-        assert status["units"] == {
+        assert status["progress.units"] == {
             "total": 100, "done": 40, "claimed": 3, "left": 57, "rowsPerSecond": 12.3, "failures": {"storage": 2},
         }  # fmt: skip
     pods.set_failed(jobs.api, found[1], exit_code=137)
@@ -50,7 +50,7 @@ def test_one_worker_that_saw_all_done_is_enough(jobs: Jobs) -> None:
     )
     assert jobs.get("features")["status"]["phase"] == "Running"
     pods.set_succeeded(jobs.api, found[0])
-    units = jobs.wait_phase("features", "Succeeded")["units"]
+    units = jobs.wait_phase("features", "Succeeded")["progress.units"]
     assert (units["done"], units["claimed"], units["left"]) == (100, 0, 0)
 
 
@@ -82,7 +82,7 @@ def test_number_of_workers_changes_in_place(jobs: Jobs) -> None:
     first = jobs.wait_pods("features", 3)
     for pod in first:
         pods.set_running(jobs.api, pod)
-    uid = jobs.wait_phase("features", "Running")["jobSetUid"]
+    uid = jobs.wait_phase("features", "Running")["internal.jobSetUid"]
     jobs.patch("features", workers=5)
     more = jobs.wait_pods("features", 5)
     assert {pod["metadata"]["uid"] for pod in first} < {pod["metadata"]["uid"] for pod in more}
@@ -95,7 +95,7 @@ def test_number_of_workers_changes_in_place(jobs: Jobs) -> None:
     jobs.wait("features", "3 hosts", lambda status: status.get("hosts") == 3)
     wait_for("the Job to have that size", lambda: _sizes(jobs, "features") == (3, 3))
     status = jobs.get("features")["status"]
-    assert (status["jobSetUid"], status["phase"], status.get("restarts", 0)) == (uid, "Running", 0)
+    assert (status["internal.jobSetUid"], status["phase"], status.get("restarts.total", 0)) == (uid, "Running", 0)
 
 
 def _staying(jobs: Jobs) -> list[dict[str, Any]]:

@@ -121,12 +121,13 @@ class Cluster:
         account that may not list Jobs compares their names alone.
         """
         status = job.get("status") or {}
+        jobset_uid = (status.get("internal") or {}).get("jobSetUid")
         names = f"{status.get('jobSet')}-{kubernetes_names.REPLICATED_JOB}-"
         uids: set[str] | None = None
         try:
             selector = urlencode({"labelSelector": f"{kubernetes_names.JOBSET_NAME}={status.get('jobSet')}"})
             jobs = self.items(f"/apis/batch/v1/namespaces/{self.namespace}/jobs?{selector}")
-            uids = {found["metadata"]["uid"] for found in jobs if _controller(found)["uid"] == status.get("jobSetUid")}
+            uids = {found["metadata"]["uid"] for found in jobs if _controller(found)["uid"] == jobset_uid}
         except ApiError as error:
             if error.status != 403:
                 raise

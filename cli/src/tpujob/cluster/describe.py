@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic.alias_generators import to_camel
-
 from tpujob.cluster.table import age
 from tpujob.output.words import counted
 from tpujob_contract.exit_codes import describe as describe_code
 from tpujob_resource.models.manager import other_manager
-from tpujob_resource.models.restart_causes import RESTARTS, Cause
+from tpujob_resource.models.restart_causes import RESTARTS
 
 ALARMS = ("Blocked", "Stalled")
 """Conditions that are bad when true."""
@@ -73,27 +71,28 @@ def _manager(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    figures, restarts = status.get("progress") or {}, status.get("restarts") or {}
     if status.get("hosts") is not None:
         yield f"  hosts: {status.get('hostsReady') or 0} of {status['hosts']} ready"
     if status.get("step") is not None:
         parts = [f"step {status['step']}" + (f" of {status['steps']}" if status.get("steps") else "")]
-        if status.get("loss") is not None:
-            parts.append(f"loss {status['loss']:.4g}")
-        if status.get("tokensPerSecond") is not None:
-            parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
+        if figures.get("loss") is not None:
+            parts.append(f"loss {figures['loss']:.4g}")
+        if figures.get("tokensPerSecond") is not None:
+            parts.append(f"{figures['tokensPerSecond']:,.0f} tokens/s")
         yield f"  progress: {', '.join(parts)}"
-    if status.get("inPlaceRestarts"):
-        times = counted(status["inPlaceRestarts"], "restart")
-        yield f"  {times} in the same pods; the last after {status.get('inPlaceCause') or 'an unknown cause'}"
-    if status.get("stragglerMessage"):
-        yield f"  behind the others: {status['stragglerMessage']}"
-    if status.get("preflightMessage"):
-        yield f"  slow or odd hosts, found before the first step: {status['preflightMessage']}"
-    yield from _units(status.get("units"))
+    if restarts.get("inThesePods"):
+        times = counted(restarts["inThesePods"], "restart")
+        yield f"  {times} in the same pods; the last after {restarts.get('inPlaceCause') or 'an unknown cause'}"
+    if figures.get("stragglerMessage"):
+        yield f"  behind the others: {figures['stragglerMessage']}"
+    if figures.get("preflightMessage"):
+        yield f"  slow or odd hosts, found before the first step: {figures['preflightMessage']}"
+    yield from _units(figures.get("units"))
     if status.get("lastCheckpointStep") is not None:
         since = age(status.get("lastCheckpointTime"), now)
         yield f"  last checkpoint: step {status['lastCheckpointStep']}, {since} ago"
-    elif status.get("step") or (status.get("restarts") and status.get("steps")):
+    elif status.get("step") or (restarts.get("total") and status.get("steps")):
         yield "  last checkpoint: none yet"
 
 
@@ -121,14 +120,14 @@ def _troubles(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
-    restarts = status.get("restarts") or 0
-    if not restarts:
+    restarts = status.get("restarts") or {}
+    if not restarts.get("total"):
         return
-    kinds = {cause.label: status.get(to_camel(cause.status_field)) for cause in RESTARTS}
-    kinds["in the same pods"] = status.get("inPlaceTotal")
+    kinds = {cause.label: restarts.get(cause.status_field.rpartition(".")[2]) for cause in RESTARTS}
+    kinds |= {"in the same pods": restarts.get("inPlace"), "charged since the last progress": restarts.get("charged")}
     known = ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count)
-    yield f"  restarts: {restarts}" + (f" ({known})" if known else "")
-    yield from _in_place(status.get("inPlaceAttempts") or ())
+    yield f"  restarts: {restarts['total']}" + (f" ({known})" if known else "")
+    yield from _in_place(restarts.get("inPlaceAttempts") or ())
 
 
 def _in_place(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -157,7 +156,7 @@ def _at_the_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[
     """For a failed job: its crashes out of those allowed, and what a retry would lose."""
     if status.get("phase") != "Failed":
         return
-    used, allowed = status.get(to_camel(Cause.CRASH.status_field)), (spec.get("restarts") or {}).get("crashes")
+    used, allowed = (status.get("restarts") or {}).get("charged"), (spec.get("restarts") or {}).get("crashes")
     if used is not None and allowed is not None:
         yield f"  crashes since the last progress: {used} of {allowed} allowed"
     step, saved = status.get("step"), status.get("lastCheckpointStep")

@@ -44,7 +44,8 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     spec, status = job["spec"], job.get("status") or {}
     slices = spec.get("slices")
     step, steps = status.get("step"), status.get("steps")
-    rate, loss = status.get("tokensPerSecond"), status.get("loss")
+    figures, restarts = status.get("progress") or {}, status.get("restarts") or {}
+    rate, loss = figures.get("tokensPerSecond"), figures.get("loss")
     committed = status.get("lastCheckpointStep")
     hosts = status.get("hosts")
     return (
@@ -56,7 +57,7 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         "" if rate is None else f"{rate:,.0f}",
         "" if loss is None else f"{loss:.3f}",
         "" if committed is None else f"{committed} ({age(status.get('lastCheckpointTime'), now)})",
-        str(status.get("restarts") or 0),
+        str(restarts.get("total") or 0),
         age(job["metadata"].get("creationTimestamp"), now),
     )
 

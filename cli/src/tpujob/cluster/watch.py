@@ -106,10 +106,11 @@ def _progress(status: Mapping[str, Any]) -> str:
     if status.get("step") is None:
         return ""
     parts = [f"step {status['step']}" + (f"/{status['steps']}" if status.get("steps") else "")]
-    if status.get("loss") is not None:
-        parts.append(f"loss {status['loss']:.3f}")
-    if status.get("tokensPerSecond") is not None:
-        parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
+    figures = status.get("progress") or {}
+    if figures.get("loss") is not None:
+        parts.append(f"loss {figures['loss']:.3f}")
+    if figures.get("tokensPerSecond") is not None:
+        parts.append(f"{figures['tokensPerSecond']:,.0f} tokens/s")
     if status.get("lastCheckpointStep") is not None:
         parts.append(f"checkpoint {status['lastCheckpointStep']}")
     return " · ".join(parts)

@@ -43,8 +43,6 @@ class JobFacts:
     @classmethod
     def of(cls, spec: StoredSpec, status: Status, *, owner: str = "") -> JobFacts:
         """The facts of a job with this spec, valid or not, this status, and this value of its owner label."""
-        free = {cause: getattr(status, cause.status_field) or 0 for cause in RESTARTS if not cause.is_charged}
-        charged = max(0, (status.restarts or 0) - sum(free.values()))
         hosts = status.hosts or 0
         return cls(
             phase=status.phase or "",
@@ -56,7 +54,7 @@ class JobFacts:
             queue=spec.queue or "",
             owner=owner,
             is_spot=spec.is_spot,
-            restarts=tuple((str(cause), free.get(cause, charged)) for cause in RESTARTS),
+            restarts=tuple((str(cause), status.get(cause.status_field) or 0) for cause in RESTARTS),
         )
 
 

@@ -22,7 +22,7 @@ def is_between_attempts(observed: Observed, jobset: JobSetState) -> bool:
 
 def is_judged(observed: Observed, jobset: JobSetState) -> bool:
     """Whether every observed failure has been attributed to a cause."""
-    if jobset.restarts > (observed.status.booked_restarts or 0):
+    if jobset.restarts > (observed.status.internal.booked_restarts or 0):
         return False
     return not any(end.attempt >= jobset.restarts and not end.is_consequence for end in observed.ended)
 

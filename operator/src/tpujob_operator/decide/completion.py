@@ -19,7 +19,7 @@ from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import TERMINAL, Failure, Phase
 from tpujob_resource.models.times import format_time
 
-IN_PLACE = "Beside these, {} attempts ended in the same pods; status.inPlaceAttempts has the last ones."
+IN_PLACE = "Beside these, {} attempts ended in the same pods; status.restarts.inPlaceAttempts has the last ones."
 
 
 def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
@@ -128,7 +128,7 @@ def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
     jobset = observed.jobset
     if jobset is None or jobset.owner_uid != observed.uid or jobset.being_deleted:
         return None, None
-    if jobset.uid != observed.status.job_set_uid:
+    if jobset.uid != observed.status.internal.job_set_uid:
         return Step.DELETE, None  # made by a late create; it never ran
     if jobset.outcome is None and not jobset.suspended:
         return _end_jobset(observed), BACKSTOP_SECONDS  # the operator crashed between the decision and this step

@@ -35,10 +35,10 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
     status = observed.status
     if status.phase not in (Phase.SUSPENDED, Phase.FAILED):
         return None
-    if observed.generation == status.observed_generation or status.spec_hash is None:
+    if observed.generation == status.observed_generation or status.internal.spec_hash is None:
         return None
     try:
-        if spec_hash(observed.job) == status.spec_hash:
+        if spec_hash(observed.job) == status.internal.spec_hash:
             return None
     except InvalidJob:
         # The next reconcile, of the new incarnation, reports what is wrong with the spec.
@@ -50,7 +50,7 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
 def retried(observed: Observed, _: Settings) -> Verdict | None:
     """`spec.retry` of an ended job was raised."""
     wanted = observed.spec.retry
-    if observed.status.phase not in TERMINAL or wanted <= (observed.status.retry or 0):
+    if observed.status.phase not in TERMINAL or wanted <= (observed.status.internal.retry or 0):
         return None
     message = sentence(Reason.RETRIED, retry=wanted, incarnation=observed.status.current_incarnation + 1)
     return _restarted(Reason.RETRIED, message)
@@ -66,7 +66,7 @@ def _restarted(reason: Reason, message: str) -> Verdict:
 
 def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
     """A spec that cannot become a JobSet. One that already did is not checked again: it runs as it was made."""
-    if observed.status.job_set_uid:
+    if observed.status.internal.job_set_uid:
         return None
     try:
         if not broken_limits(observed.job, settings):
@@ -84,7 +84,7 @@ def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
 def name_conflict(observed: Observed, _: Settings) -> Verdict | None:
     """The JobSet's name is taken by one that was not made for this resource."""
     jobset = observed.jobset
-    if jobset is None or jobset.owner_uid == observed.uid or observed.status.job_set_uid:
+    if jobset is None or jobset.owner_uid == observed.uid or observed.status.internal.job_set_uid:
         return None
     # The garbage collector deletes what belonged to a deleted job of this name; a JobSet without an owner was created
     # by a person.
@@ -96,7 +96,7 @@ def name_conflict(observed: Observed, _: Settings) -> Verdict | None:
 def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | None:
     """Our JobSet of an earlier incarnation; it is deleted, with its pods, before the next one is created."""
     jobset = observed.jobset
-    if jobset is None or observed.status.job_set_uid:
+    if jobset is None or observed.status.internal.job_set_uid:
         return None
     if jobset.incarnation == observed.status.current_incarnation:
         return None
@@ -113,7 +113,7 @@ def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | Non
 
 def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict | None:
     """A suspended job with a queue: it has no JobSet, because Kueue would start one whenever it has room."""
-    if observed.status.job_set_uid or not is_suspended_without_jobset(observed):
+    if observed.status.internal.job_set_uid or not is_suspended_without_jobset(observed):
         return None
     if observed.jobset is not None:
         return leaving_queue(observed, settings, step=None if observed.jobset.being_deleted else Step.DELETE)
@@ -125,7 +125,7 @@ def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict 
 
 def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
     """Another JobSet than the recorded one: if it is ours, a late create made it, and it never ran."""
-    recorded = observed.status.job_set_uid
+    recorded = observed.status.internal.job_set_uid
     if not recorded or observed.jobset is None or observed.jobset.uid == recorded:
         return None
     step = Step.DELETE if observed.jobset.owner_uid == observed.uid and not observed.jobset.being_deleted else None
@@ -134,7 +134,7 @@ def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
 
 def jobset_deleted(observed: Observed, _: Settings) -> Verdict | None:
     """The recorded JobSet is gone or being deleted, and was not observed to finish."""
-    if not observed.status.job_set_uid:
+    if not observed.status.internal.job_set_uid:
         return None
     jobset = observed.jobset
     if jobset is not None and not (jobset.being_deleted and jobset.outcome is None):
@@ -155,8 +155,9 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         return _without_jobsets()
     job = observed.job
     keeps_off = avoided(observed.status.node_failures)
+    status = observed.status
     manifest = build_jobset(
-        job, settings, incarnation=observed.status.current_incarnation, avoided=keeps_off, slices=observed.status.slices
+        job, settings, incarnation=status.current_incarnation, avoided=keeps_off, slices=status.slices.current
     )
     # Suspended until it is recorded, and kept until its end is: see `chain` and `already_terminal`.
     spec = {key: value for key, value in manifest["spec"].items() if key != "ttlSecondsAfterFinished"}
@@ -189,7 +190,7 @@ def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
     One that was made from another spec is replaced: the spec was edited between the operator's last read and the
     creation, and an edit that the API server has accepted counts. Nothing is lost, because it has not run.
     """
-    if observed.status.job_set_uid or observed.jobset is None:
+    if observed.status.internal.job_set_uid or observed.jobset is None:
         return None
     creating = Statement(Phase.QUEUED, Reason.CREATING, sentence(Reason.CREATING))
     if observed.jobset.being_deleted:
@@ -204,8 +205,8 @@ def as_recorded(observed: Observed) -> Observed:
     """The observation with its JobSet recorded, for the verdict that goes into the same write."""
     jobset = observed.jobset
     assert jobset is not None  # it is the one that is recorded
-    recorded = {"job_set": jobset.name, "job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
-    status = observed.status.model_copy(update=recorded)
+    recorded = {"job_set": jobset.name, "internal.job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
+    status = observed.status.updated(recorded)
     return replace(observed, manifest={**observed.manifest, "status": status.as_stored()})
 
 

@@ -21,7 +21,7 @@ def disruption_to_record(observed: Observed) -> Disruption | None:
 
     None: there is none, or the JobSet is missing or suspended: pods that stop because of that are no disruption.
     """
-    recorded = observed.status.disruption
+    recorded = observed.status.internal.disruption
     if observed.jobset is None or observed.jobset.suspended:
         return None
     if _has_gone_on(observed):
@@ -38,7 +38,7 @@ def disruption_to_record(observed: Observed) -> Disruption | None:
 
 def _has_gone_on(observed: Observed) -> bool:
     """Whether all programs restarted in place after the recorded disruption, with another pod."""
-    record = observed.status.disruption
+    record = observed.status.internal.disruption
     if record is None or not record.trouble:
         return has_gone_on(observed, recorded_disruption(observed))
     return any(end.attempt == record.attempt and end.node == record.node for end in observed.replaced)
@@ -46,7 +46,7 @@ def _has_gone_on(observed: Observed) -> bool:
 
 def recorded_disruption(observed: Observed) -> Ended | None:
     """The recorded end of the pod that was lost first; None: there is none."""
-    record = observed.status.disruption
+    record = observed.status.internal.disruption
     if record is None or record.exit_code is None:
         return None
     return Ended(
@@ -66,7 +66,7 @@ def recorded_disruption(observed: Observed) -> Ended | None:
 
 def recorded_lost_node(observed: Observed) -> LostNode | None:
     """The recorded lost node; None: there is none."""
-    record = observed.status.disruption
+    record = observed.status.internal.disruption
     if record is None or not record.trouble:
         return None
     return LostNode(attempt=record.attempt, name=record.node or "", trouble=record.trouble)
@@ -79,7 +79,7 @@ def may_follow_the_restart(observed: Observed, pod: Ended | Leaving) -> bool:
     known to have been asked to stop: then one of these deletions came first. It is not possible for a disruption that
     Kubernetes itself marks.
     """
-    jobset, record = observed.jobset, observed.status.disruption
+    jobset, record = observed.jobset, observed.status.internal.disruption
     if jobset is None or pod.is_disrupted or pod.attempt >= jobset.restarts:
         return False
     if record is not None and (record.attempt, record.pod) == (pod.attempt, pod.pod):

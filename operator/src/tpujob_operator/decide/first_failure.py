@@ -49,7 +49,7 @@ def asked_again(observed: Observed) -> Failure | None:
     None while the job is suspended. It is not a failure to show, but evidence: the Job controller deletes the peers a
     moment later, and that deletion alone would look like the cause.
     """
-    recorded, before = observed.status.asked_again, recorded_asking(observed)
+    recorded, before = observed.status.internal.asked_again, recorded_asking(observed)
     if has_gone_on(observed, before):
         recorded = before = None
     if observed.jobset is None or observed.jobset.suspended:
@@ -85,7 +85,7 @@ def _known_of(end: Ended) -> first_end.ProcessEnd:
 
 def recorded_asking(observed: Observed) -> Ended | None:
     """The recorded process that asked to be started again, as evidence besides the current observation."""
-    return _to_end(observed.status.asked_again)
+    return _to_end(observed.status.internal.asked_again)
 
 
 def recorded_end(observed: Observed) -> Ended | None:

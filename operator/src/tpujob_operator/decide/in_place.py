@@ -57,10 +57,10 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
         phase: Of the job, after this observation.
     """
     jobset = observed.jobset
-    if jobset is None or jobset.uid != observed.status.job_set_uid or not limit(observed):
+    if jobset is None or jobset.uid != observed.status.internal.job_set_uid or not limit(observed):
         return {}
-    pods = list(status.in_place_pods or ())
-    records = list(status.in_place_attempts or ())
+    pods = list(status.internal.in_place_pods or ())
+    records = list(status.restarts.in_place_attempts or ())
     found: Counter[Cause] = Counter()
     lead = _running_lead(observed, phase)
     explained = [_explained(each, observed) for each in observed.in_place]
@@ -77,13 +77,16 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
     records.sort(key=lambda each: (order.get((each.attempt, each.pod), -1), each.number))
     if not any(lead is not None and each.pod == lead.pod and each.account.lead for each in explained):
         _note_lead(pods, lead)
-    fields: Fields = {"in_place_pods": pods[-MOST_PODS:] or None, "in_place_attempts": records[-MOST_ATTEMPTS:] or None}
-    changed: Fields = {name: value for name, value in fields.items() if value != (getattr(status, name) or None)}
+    fields: Fields = {
+        "internal.in_place_pods": pods[-MOST_PODS:] or None,
+        "restarts.in_place_attempts": records[-MOST_ATTEMPTS:] or None,
+    }
+    changed: Fields = {name: value for name, value in fields.items() if value != (status.get(name) or None)}
     if found:
-        changed["in_place_total"] = (status.in_place_total or 0) + found.total()
+        changed["restarts.in_place"] = (status.restarts.in_place or 0) + found.total()
     for cause in found:
         if not cause.is_charged:
-            changed[cause.status_field] = (getattr(status, cause.status_field) or 0) + found[cause]
+            changed[cause.status_field] = (status.get(cause.status_field) or 0) + found[cause]
     return changed
 
 
@@ -99,15 +102,15 @@ def has_gone_on(observed: Observed, end: Ended | None) -> bool:
 
 def total(observed: Observed) -> int:
     """How often all programs have started again in the same pods, with this observation."""
-    counted = fields_after(observed.status, observed, Phase.FAILED).get("in_place_total")
-    return int(counted or observed.status.in_place_total or 0)
+    counted = fields_after(observed.status, observed, Phase.FAILED).get("restarts.in_place")
+    return int(counted or observed.status.restarts.in_place or 0)
 
 
 def news(before: Status, after: Status) -> Iterator[InPlaceAttempt]:
     """The ends that a status has and an earlier one lacks."""
-    known = {_key(each) for each in before.in_place_attempts or ()}
-    if (after.in_place_total or 0) > (before.in_place_total or 0):
-        yield from (each for each in after.in_place_attempts or () if _key(each) not in known)
+    known = {_key(each) for each in before.restarts.in_place_attempts or ()}
+    if (after.restarts.in_place or 0) > (before.restarts.in_place or 0):
+        yield from (each for each in after.restarts.in_place_attempts or () if _key(each) not in known)
 
 
 def cause_in_words(record: InPlaceAttempt) -> str:

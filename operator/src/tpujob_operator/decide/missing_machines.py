@@ -17,8 +17,8 @@ def missing_to_record(observed: Observed) -> Unschedulable | None:
 
     None: there are none, or all hosts have got machines, so that missing ones do not explain what happens next.
     """
-    jobset, recorded = observed.jobset, observed.status.unschedulable
-    if jobset is None or jobset.suspended or jobset.uid != observed.status.job_set_uid:
+    jobset, recorded = observed.jobset, observed.status.internal.unschedulable
+    if jobset is None or jobset.suspended or jobset.uid != observed.status.internal.job_set_uid:
         return recorded
     # Not the pods of an attempt that JobSet does not count yet: the one before is still to be judged.
     hosts = [host for host in observed.hosts if host.attempt == jobset.restarts]
@@ -32,7 +32,7 @@ def missing_to_record(observed: Observed) -> Unschedulable | None:
 
 def recorded_missing(observed: Observed, attempt: int) -> Unschedulable | None:
     """The recorded hosts without a machine of an attempt; None: there are none."""
-    recorded = observed.status.unschedulable
+    recorded = observed.status.internal.unschedulable
     return recorded if recorded is not None and recorded.attempt == attempt else None
 
 

@@ -70,7 +70,7 @@ def is_over(observed: Observed) -> bool:
     MultiKueue takes that for a lost worker cluster, and would run the job again.
     """
     status = observed.status
-    return status.phase in TERMINAL and observed.spec.retry <= (status.retry or 0)
+    return status.phase in TERMINAL and observed.spec.retry <= (status.internal.retry or 0)
 
 
 def _is_displaced(workload: Mapping[str, Any]) -> bool:

@@ -18,33 +18,39 @@ from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Status, Unit
 LOSS_DIGITS = 6
 
 type Fields = dict[str, Any]
-"""Fields of a status by their names in `Status`, for `model_copy`."""
+"""Fields of a status by their paths, for `Status.updated`."""
 
-ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
+ALWAYS_MOVING = {"progress.goodput", "progress.dataWaitFraction"}
 """Fields that are not written alone: the status of a job that compiles, or hangs, would change every few seconds."""
 
 PROGRESS = ALWAYS_MOVING | {
     "step",
     "steps",
-    "stepTime",
-    "loss",
-    "tokensPerSecond",
+    "progress.stepTime",
+    "progress.loss",
+    "progress.tokensPerSecond",
     "lastCheckpointStep",
     "lastCheckpointTime",
-    "units",
-    "stragglerMessage",
+    "progress.units",
+    "progress.stragglerMessage",
 }
 """Fields that are written at intervals: each write costs the API server and all watchers."""
 
-OF_THE_ATTEMPT = ("straggler_message", "preflight_message", "in_place_restarts", "in_place_cause")
+OF_THE_ATTEMPT = {
+    # field of a report: field of the status
+    "straggler_message": "progress.straggler_message",
+    "preflight_message": "progress.preflight_message",
+    "in_place_restarts": "restarts.in_these_pods",
+    "in_place_cause": "restarts.in_place_cause",
+}
 
-FIGURES = ("loss", "tokens_per_second", "data_wait_fraction")
+FIGURES = ("progress.loss", "progress.tokens_per_second", "progress.data_wait_fraction")
 """Figures of the current attempt's steps."""
 
 
 def is_due(observed: Observed, settings: Settings) -> bool:
     """Whether enough time has passed since a step was last written; the first one is written at once."""
-    last = observed.status.step_time
+    last = observed.status.progress.step_time
     if last is None or observed.status.step is None:
         return True
     # Times are written in whole seconds.
@@ -60,10 +66,10 @@ def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
         verdict: On the observation.
     """
     ended = at_next_attempt(status) if are_processes_gone(status, observed, verdict) else {}
-    fields = {**ended, **_known(status.model_copy(update=ended), observed, verdict)}
+    fields = {**ended, **_known(status.updated(ended), observed, verdict)}
     if verdict.condition_update.phase not in RUNNING_PHASES:
         # These fields are only about running processes.
-        return {**fields, **dict.fromkeys(OF_THE_ATTEMPT)}
+        return {**fields, **dict.fromkeys(OF_THE_ATTEMPT.values())}
     return {**fields, **_of_hosts(observed)}
 
 
@@ -82,9 +88,9 @@ def are_processes_gone(status: Status, observed: Observed, verdict: Verdict) -> 
 def at_next_attempt(status: Status) -> Fields:
     """The figures before the next attempt reports: it starts at the last checkpoint."""
     # Finished units stay finished; and a program that reports no steps does not go back to one.
-    goes_back = status.units is None and status.step is not None
+    goes_back = status.progress.units is None and status.step is not None
     step = status.last_checkpoint_step if goes_back else status.step
-    return {"step": step, **dict.fromkeys(FIGURES), "step_time": None}
+    return {"step": step, **dict.fromkeys(FIGURES), "progress.step_time": None}
 
 
 def reported_step(status: Status, progress: Progress) -> int | None:
@@ -126,7 +132,7 @@ def _of_hosts(observed: Observed) -> Fields:
     said = {name: getattr(observed.progress, name, None) for name in OF_THE_ATTEMPT}
     if said["in_place_restarts"]:
         said["in_place_restarts"] = min(said["in_place_restarts"], in_place.limit(observed))
-    return {name: words or None for name, words in said.items() if words is not None}
+    return {OF_THE_ATTEMPT[name]: words or None for name, words in said.items() if words is not None}
 
 
 def _units(counts: UnitCounts) -> Units:
@@ -142,17 +148,21 @@ def _units(counts: UnitCounts) -> Units:
     return Units(**{key: value for key, value in fields.items() if value is not None})
 
 
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
 def _reported(progress: Progress) -> Fields:
     fields = {
         "step": progress.step,
         "steps": progress.steps,
-        "loss": None if progress.loss is None else round(progress.loss, LOSS_DIGITS),
-        "tokens_per_second": None if progress.tokens_per_second is None else round(progress.tokens_per_second),
+        "progress.loss": _rounded(progress.loss, LOSS_DIGITS),
+        "progress.tokens_per_second": None if progress.tokens_per_second is None else round(progress.tokens_per_second),
         "last_checkpoint_step": progress.committed_step,
         "last_checkpoint_time": progress.committed_at,
-        "data_wait_fraction": None if progress.data_wait_fraction is None else round(progress.data_wait_fraction, 2),
-        "goodput": dict(progress.goodput) or None,
-        "units": None if progress.units is None else _units(progress.units),
+        "progress.data_wait_fraction": _rounded(progress.data_wait_fraction, 2),
+        "progress.goodput": dict(progress.goodput) or None,
+        "progress.units": None if progress.units is None else _units(progress.units),
     }
     # Fields that a report lacks (of a process that has just restarted) keep their known values.
     return {key: value for key, value in fields.items() if value is not None}

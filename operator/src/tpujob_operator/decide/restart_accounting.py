@@ -37,14 +37,14 @@ LASTED_SECONDS = 3600.0
 
 def with_recorded_restarts(observed: Observed) -> Status:
     """The recorded status, with all restarts observed after it was written."""
-    return observed.status.model_copy(update=account(observed))
+    return observed.status.updated(account(observed))
 
 
 def account(observed: Observed) -> dict[str, Any]:
     """Changed fields of the status that count restarts; empty without a new restart."""
     jobset, status = observed.jobset, observed.status
-    judged_before = status.booked_restarts or 0
-    if jobset is None or jobset.uid != status.job_set_uid:
+    judged_before = status.internal.booked_restarts or 0
+    if jobset is None or jobset.uid != status.internal.job_set_uid:
         return {}  # an earlier incarnation's restarts are not this one's
     if jobset.restarts <= judged_before or not _is_all_seen(observed, jobset):
         return {}
@@ -52,15 +52,15 @@ def account(observed: Observed) -> dict[str, Any]:
     judged = [_finding(observed, jobset, attempt) for attempt in range(first, jobset.restarts)]
     found = Counter(finding.cause for finding in judged)
     found[Cause.UNEXPLAINED] += first - judged_before
-    fields: dict[str, Any] = {"booked_restarts": jobset.restarts}
+    fields: dict[str, Any] = {"internal.booked_restarts": jobset.restarts}
     fields |= {each.status_field: _count(status, each) + found[each] for each in FREE if found[each]}
     fields |= _in_a_row(observed, found)
     crashes = found[Cause.CRASH]
     if crashes:
         committed = committed_step(observed)
-        has_advanced = _is_beyond(committed, status.crashed_at_step)
-        fields["crashes"] = crashes if has_advanced else (status.crashes or 0) + crashes
-        fields["crashed_at_step"] = committed
+        has_advanced = _is_beyond(committed, status.internal.crashed_at_step)
+        fields["restarts.charged"] = crashes if has_advanced else (status.restarts.charged or 0) + crashes
+        fields["internal.crashed_at_step"] = committed
     nodes = node_failures.with_crashes(status, (f.crashed for f in judged if f.crashed is not None), observed.now)
     return fields if nodes is None else fields | {"node_failures": nodes}
 
@@ -76,12 +76,12 @@ def account_of_lost_pods(observed: Observed) -> dict[str, Any]:
     cause = attempt_cause.of_attempt(observed, jobset.restarts).cause
     if cause is not Cause.DISRUPTION:
         return {}  # a crash is counted when JobSet has seen it
-    fields = {"restarts": (status.restarts or 0) + 1, cause.status_field: _count(status, cause) + 1}
+    fields = {"restarts.total": (status.restarts.total or 0) + 1, cause.status_field: _count(status, cause) + 1}
     return {**fields, **_in_a_row(observed, Counter([cause]))}
 
 
 def _count(status: Status, cause: Cause) -> int:
-    count: int | None = getattr(status, cause.status_field)
+    count: int | None = status.get(cause.status_field)
     return count or 0
 
 
@@ -97,16 +97,16 @@ def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
     number = unseen + sum(found[cause] for cause in RESTARTS if cause is not Cause.UNEXPLAINED)
     if not number:
         return {}
-    committed, last = committed_step(observed), status.restart_time
+    committed, last = committed_step(observed), status.internal.restart_time
     has_lasted = last is not None and observed.now - last >= timedelta(seconds=LASTED_SECONDS)
-    is_reset = has_lasted or _is_beyond(committed, status.restarted_at_step)
-    before = 0 if is_reset else status.restarts_without_progress or 0
-    unexplained = 0 if is_reset else status.unexplained_without_progress or 0
+    is_reset = has_lasted or _is_beyond(committed, status.internal.restarted_at_step)
+    before = 0 if is_reset else status.internal.restarts_without_progress or 0
+    unexplained = 0 if is_reset else status.internal.unexplained_without_progress or 0
     return {
-        "restarts_without_progress": before + number,
-        "unexplained_without_progress": unexplained + unseen,
-        "restarted_at_step": committed,
-        "restart_time": observed.now.replace(microsecond=0),
+        "internal.restarts_without_progress": before + number,
+        "internal.unexplained_without_progress": unexplained + unseen,
+        "internal.restarted_at_step": committed,
+        "internal.restart_time": observed.now.replace(microsecond=0),
     }
 
 
@@ -119,7 +119,7 @@ def pause_seconds(restarts_without_progress: int, first: float) -> float:
 
 def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | None:
     """When the next attempt may start; None: now."""
-    last = with_recorded_restarts(observed).restart_time
+    last = with_recorded_restarts(observed).internal.restart_time
     if last is None:
         return None
     pause = pause_seconds(restarts_in_a_row(observed), first_pause_seconds)
@@ -129,21 +129,21 @@ def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | N
 
 def unexplained_in_a_row(observed: Observed) -> int:
     """Restarts without progress and without a known cause."""
-    return with_recorded_restarts(observed).unexplained_without_progress or 0
+    return with_recorded_restarts(observed).internal.unexplained_without_progress or 0
 
 
 def restarts_in_a_row(observed: Observed) -> int:
     """Restarts without progress, whatever their cause."""
-    return with_recorded_restarts(observed).restarts_without_progress or 0
+    return with_recorded_restarts(observed).internal.restarts_without_progress or 0
 
 
 def recorded_between(before: Status, after: Status) -> Counter[Cause]:
     """How many restarts, by cause, one status has more than another one of the same run."""
     new: Counter[Cause] = Counter()
-    in_place = (after.in_place_total or 0) - (before.in_place_total or 0)
-    total = (after.booked_restarts or 0) - (before.booked_restarts or 0) + in_place
+    in_place = (after.restarts.in_place or 0) - (before.restarts.in_place or 0)
+    total = (after.internal.booked_restarts or 0) - (before.internal.booked_restarts or 0) + in_place
     if after.current_incarnation != before.current_incarnation:
-        total = (after.restarts or 0) - (before.restarts or 0)
+        total = (after.restarts.total or 0) - (before.restarts.total or 0)
     if total > 0:
         for cause in FREE:
             new[cause] = _count(after, cause) - _count(before, cause)
@@ -151,26 +151,38 @@ def recorded_between(before: Status, after: Status) -> Counter[Cause]:
     return new
 
 
-def restarts(status: Status, jobset: JobSetState) -> int:
-    """Restarts of the job: of its JobSet, as `status` counts them, of earlier JobSets, and in place."""
-    of_jobset = jobset.restarts - (status.suspension_restarts or 0) + (status.earlier_restarts or 0)
-    return of_jobset + (status.in_place_total or 0)
+def totals(status: Status, jobset: JobSetState) -> dict[str, Any]:
+    """Fields with all restarts: of the JobSet, as `status` counts them, of earlier JobSets, and in place."""
+    internal = status.internal
+    of_jobset = jobset.restarts - (internal.suspension_restarts or 0) + (internal.earlier_restarts or 0)
+    total = of_jobset + (status.restarts.in_place or 0)
+    if not total:
+        return {}
+    unjudged = max(0, jobset.restarts - (internal.booked_restarts or 0))
+    return {"restarts.total": total} | sums(status.updated({"restarts.total": total - unjudged}))
+
+
+def sums(status: Status) -> dict[str, Any]:
+    """The fields that divide the restarts of a status, whose causes are known, into free ones and crashes."""
+    free = sum(_count(status, cause) for cause in FREE if cause.is_restart)
+    crashes = (status.restarts.total or 0) - free
+    return {"restarts.free": free or None, "restarts.crashes": max(0, crashes) or None}
 
 
 def of_jobsets(status: Status) -> int | None:
     """The recorded restarts without those in the same pods; None before the first of any kind."""
-    return None if status.restarts is None else status.restarts - (status.in_place_total or 0)
+    return None if status.restarts.total is None else status.restarts.total - (status.restarts.in_place or 0)
 
 
 def crashes(observed: Observed) -> int:
     """Crashes since the committed step last advanced."""
-    return with_recorded_restarts(observed).crashes or 0
+    return with_recorded_restarts(observed).restarts.charged or 0
 
 
 def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCause:
     finding = attempt_cause.of_attempt(observed, attempt)
-    status = observed.status
-    known = (of_jobsets(status) or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
+    status, internal = observed.status, observed.status.internal
+    known = (of_jobsets(status) or 0) - (internal.earlier_restarts or 0) + (internal.suspension_restarts or 0)
     # Kueue resumes a job that it admits even if pods are still stopping.
     rests = status.phase is Phase.STOPPING or _is_at_rest(observed, jobset, attempt)
     if attempt >= known and finding.cause is not Cause.CRASH and rests:
@@ -185,7 +197,7 @@ def _is_at_rest(observed: Observed, jobset: JobSetState, attempt: int) -> bool:
     hosts and waits for others is Starting, too; but a suspension clears the time of its step, and a loss keeps it.
     """
     status = observed.status
-    was_at_rest = status.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING) and status.step_time is None
+    was_at_rest = status.phase in (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING) and status.progress.step_time is None
     is_resuming = was_at_rest and status.start_time is not None and not status.hosts_ready
     return jobset.suspended or (is_resuming and not any(end.attempt >= attempt for end in observed.ended))
 

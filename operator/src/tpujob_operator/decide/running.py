@@ -128,7 +128,7 @@ def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
         cause=_last_cause(observed, observed.jobset),
         at=format_time(at),
     )
-    if observed.status.next_restart_time == at.replace(microsecond=0):
+    if observed.status.restarts.next_time == at.replace(microsecond=0):
         # The pods that stop because of the pause say nothing about its cause.
         message = observed.status.message or message
     left = (at - observed.now).total_seconds()
@@ -146,7 +146,7 @@ def _end_of_pause(observed: Observed, settings: Settings) -> datetime | None:
     The next start waits for them: they hold their machines, and their ends would look like those of its own pods. A pod
     on a lost node may never end, so the wait is limited.
     """
-    at = observed.status.next_restart_time
+    at = observed.status.restarts.next_time
     if at is None or observed.jobset is None or not observed.jobset.suspended or not observed.pods_left:
         return None
     return at if observed.now < at + _longest_stop(observed, settings) else None
@@ -280,7 +280,7 @@ def _until_explained(observed: Observed, attempt: int) -> Verdict | None:
 def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
     """Whether the job starts after a suspension: JobSet never resets its count of restarts, and this is none."""
     was_at_it = observed.status.phase in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
-    return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)
+    return not was_at_it and jobset.restarts <= (observed.status.internal.booked_restarts or 0)
 
 
 def starting(observed: Observed, _: Settings) -> Verdict | None:

@@ -35,7 +35,7 @@ MOST_DOUBLINGS = 16
 
 def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
     """Machines for a slice have been missing for too long, and enough other slices have theirs."""
-    jobset, since = observed.jobset, observed.status.slices_missing_time
+    jobset, since = observed.jobset, observed.status.slices.missing_time
     assert jobset is not None  # an earlier check of the chain handles None
     if since is None or not is_between_attempts(observed, jobset):
         return None
@@ -60,7 +60,7 @@ def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
 
 def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
     """The queue has not admitted the job for too long, and may admit a smaller one."""
-    jobset, since, queue = observed.jobset, observed.status.slices_missing_time, observed.spec.queue
+    jobset, since, queue = observed.jobset, observed.status.slices.missing_time, observed.spec.queue
     assert jobset is not None  # an earlier check of the chain handles None
     if not queue or since is None or not jobset.suspended or observed.pods_left or observed.spec.suspend:
         return None
@@ -92,7 +92,7 @@ def grown(observed: Observed, _: Settings) -> Verdict | None:
     assert jobset is not None  # an earlier check of the chain handles None
     if wanted is None or jobset.slices >= wanted or not _may_stop(observed, jobset):
         return None
-    if observed.status.next_growth_time is not None and observed.now < observed.status.next_growth_time:
+    if observed.status.slices.next_growth_time is not None and observed.now < observed.status.slices.next_growth_time:
         return None
     after = next(
         (count for count in _possible(observed) if count <= jobset.slices + observed.free_slices), jobset.slices
@@ -130,19 +130,19 @@ def after_resize(observed: Observed, slices: int) -> dict[str, Any]:
     status, jobset = observed.status, observed.jobset
     assert jobset is not None  # only an existing JobSet is resized
     committed = committed_step(observed)
-    failed = status.growths_without_progress or 0
+    failed = status.internal.growths_without_progress or 0
     if slices > jobset.slices:
         # Counts as failed until it has made progress.
         failed += 1
-    elif committed > (status.resized_at_step or 0):
+    elif committed > (status.internal.resized_at_step or 0):
         failed = 0
     return {
-        "slices": slices,
-        "slices_time": observed.now.replace(microsecond=0),
-        "resizes": (status.resizes or 0) + 1,
-        "resized_at_step": committed,
-        "growths_without_progress": failed or None,
-        "next_growth_time": _next_growth(observed, failed),
+        "slices.current": slices,
+        "slices.changed_time": observed.now.replace(microsecond=0),
+        "slices.resizes": (status.slices.resizes or 0) + 1,
+        "internal.resized_at_step": committed,
+        "internal.growths_without_progress": failed or None,
+        "slices.next_growth_time": _next_growth(observed, failed),
     }
 
 
@@ -151,19 +151,19 @@ def size(observed: Observed, phase: Phase) -> dict[str, Any]:
     status, jobset = observed.status, observed.jobset
     if not is_watched(observed) or jobset is None or jobset.incarnation != status.current_incarnation:
         return {}
-    since = status.slices_missing_time
+    since = status.slices.missing_time
     if (phase is Phase.QUEUED) != (status.phase is Phase.QUEUED):
         since = None  # the waits for a queue and for machines are timed separately
     if phase in (Phase.WAITING_FOR_CAPACITY, Phase.QUEUED):
         since = since or observed.now.replace(microsecond=0)
     elif phase in (Phase.RUNNING, Phase.STALLED, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED):
         since = None
-    return {"slices": jobset.slices, "slices_missing_time": since}
+    return {"slices.current": jobset.slices, "slices.missing_time": since}
 
 
 def is_watched(observed: Observed) -> bool:
     """Whether the number of slices of a job may differ from `spec.slices`."""
-    return observed.spec.min_slices is not None or observed.status.slices is not None
+    return observed.spec.min_slices is not None or observed.status.slices.current is not None
 
 
 def _may_stop(observed: Observed, jobset: JobSetState) -> bool:
@@ -183,10 +183,11 @@ def _possible(observed: Observed) -> tuple[int, ...]:
 
 
 def _is_to_try(observed: Observed) -> bool:
-    seconds, since = observed.spec.grow_after_seconds, observed.status.slices_time
-    if seconds is None or since is None:
+    seconds, status = observed.spec.grow_after_seconds, observed.status
+    if seconds is None or status.slices.changed_time is None:
         return False
-    return observed.now >= since + timedelta(seconds=_doubled(seconds, observed.status.growths_without_progress or 0))
+    pause = _doubled(seconds, status.internal.growths_without_progress or 0)
+    return observed.now >= status.slices.changed_time + timedelta(seconds=pause)
 
 
 def _next_growth(observed: Observed, failed: int) -> datetime:

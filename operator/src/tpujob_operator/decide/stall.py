@@ -45,7 +45,7 @@ def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str]
         return None  # the hosts have just come up, and the time counts from now: see `status`
     if restart_accounting.account(observed):
         return None  # likewise here: the restart was not observed while it happened
-    since, lead = observed.status.step_time, _lead(observed)
+    since, lead = observed.status.progress.step_time, _lead(observed)
     progress = observed.progress
     # A program without a trainer block may report nothing; one that reports is judged by its steps.
     reports = bool(observed.spec.trainer) or (progress is not None and observed.status.step is not None)

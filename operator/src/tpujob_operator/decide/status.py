@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob_operator.decide import attempt_cause, in_place, progress, restart_accounting, slice_count
@@ -15,9 +15,8 @@ from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason
-from tpujob_resource.models import restart_causes
-from tpujob_resource.models.restart_causes import Cause
-from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Phase, Status
+from tpujob_resource.models.restart_causes import RESTARTS, Cause
+from tpujob_resource.models.status import GROUPS, RUNNING_PHASES, TERMINAL, Phase, Status
 
 WARNING_LENGTH = 1024
 """Longest text in `Status.warnings`."""
@@ -25,7 +24,7 @@ WARNING_LENGTH = 1024
 
 def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
     """The whole status to record; equal to the recorded one if nothing has changed."""
-    status = observed.status.model_copy(update=_looked_at(observed, verdict))
+    status = observed.status.updated(_looked_at(observed, verdict))
     if verdict.condition_update.reason is Reason.ENDED:
         return status
     is_creating = verdict.action.step is Step.CREATE and verdict.condition_update.reason is Reason.CREATING
@@ -34,8 +33,8 @@ def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
     if verdict.status_update.new_incarnation:
         return _renewed(status, observed, verdict)
     for part in PARTS:
-        status = status.model_copy(update=part(status, observed, verdict))
-    changed = set(difference(observed.status, status))
+        status = status.updated(part(status, observed, verdict))
+    changed = set(_changed(difference(observed.status, status)))
     if changed <= progress.ALWAYS_MOVING or (changed <= progress.PROGRESS and not progress.is_due(observed, settings)):
         return observed.status
     return status
@@ -47,6 +46,15 @@ def difference(recorded: Status, wanted: Status) -> dict[str, Any]:
     Recorded fields that could not be read stay as they are stored until they are replaced.
     """
     return _merge_patch(recorded.as_stored(), wanted.as_stored())
+
+
+def _changed(patch: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of the fields that a patch changes, as the API server names them."""
+    for name, value in patch.items():
+        if name in GROUPS and isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner in value)
+        else:
+            yield name
 
 
 def _merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,33 +69,34 @@ def _merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 OF_THE_JOB = (
     "observed_generation",
-    "retry",
+    "internal.retry",
     "hosts",
     "steps",
     "last_checkpoint_step",
     "last_checkpoint_time",
-    "goodput",
+    "progress.goodput",
 )
 """Fields that a new incarnation keeps: the state of the checkpoint directory, and what the next reconcile needs."""
 
 
-ALSO_OVER_A_REST = ("start_time", "crashes", "crashed_at_step", "node_failures")
+ALSO_OVER_A_REST = ("start_time", "restarts.charged", "internal.crashed_at_step", "node_failures")
 """Fields that one with the same spec also keeps: the deadline and the budget of crashes continue."""
 
 ALSO_OVER_A_RESTART = (
-    "restarts",
-    *(cause.status_field for cause in restart_causes.RESTARTS if not cause.is_charged),
-    "restarts_without_progress",
-    "unexplained_without_progress",
-    "restarted_at_step",
-    "restart_time",
-    "in_place_total",
-    "slices",
-    "slices_time",
-    "resizes",
-    "resized_at_step",
-    "growths_without_progress",
-    "next_growth_time",
+    "restarts.total",
+    "restarts.in_place",
+    "restarts.free",
+    *(cause.status_field for cause in RESTARTS),
+    "slices.current",
+    "slices.changed_time",
+    "slices.resizes",
+    "slices.next_growth_time",
+    "internal.restarts_without_progress",
+    "internal.unexplained_without_progress",
+    "internal.restarted_at_step",
+    "internal.restart_time",
+    "internal.resized_at_step",
+    "internal.growths_without_progress",
 )
 """Fields that one also keeps if the same run continues: it counts among the restarts in a row."""
 
@@ -96,19 +105,20 @@ def _looked_at(observed: Observed, verdict: Verdict) -> Fields:
     """Fields that every reconcile records, also of a job that has ended."""
     fields: Fields = {"observed_generation": observed.generation}
     if observed.spec.retry and verdict.condition_update.reason is not Reason.ENDED:
-        fields["retry"] = observed.spec.retry
+        fields["internal.retry"] = observed.spec.retry
     return fields
 
 
 def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
     is_new_run = verdict.condition_update.reason in (Reason.EDITED, Reason.RETRIED)
     kept = OF_THE_JOB if is_new_run else (*OF_THE_JOB, *ALSO_OVER_A_REST)
-    fields: Fields = {name: getattr(status, name) for name in kept}
+    fields: Fields = {name: status.get(name) for name in kept}
     nodes = verdict.status_update.node_failures
     if nodes is not None:
-        status = status.model_copy(update=restart_accounting.account_of_lost_pods(observed))
-        fields |= {name: getattr(status, name) for name in ALSO_OVER_A_RESTART}
-        fields |= {"node_failures": list(nodes), "earlier_restarts": restart_accounting.of_jobsets(status)}
+        status = status.updated(restart_accounting.account_of_lost_pods(observed))
+        fields |= {name: status.get(name) for name in ALSO_OVER_A_RESTART}
+        fields |= restart_accounting.sums(status)
+        fields |= {"node_failures": list(nodes), "internal.earlier_restarts": restart_accounting.of_jobsets(status)}
     if verdict.status_update.slices is not None:
         fields |= slice_count.after_resize(observed, verdict.status_update.slices)
     # Pods that are asked to stop save their current step.
@@ -120,7 +130,7 @@ def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
         "phase_time": observed.now,
         "message": verdict.condition_update.message,
     }
-    return Status().model_copy(update={**fields, **said, "incarnation": status.current_incarnation + 1})
+    return Status().updated({**fields, **said, "incarnation": status.current_incarnation + 1})
 
 
 def _statement(_: Status, observed: Observed, verdict: Verdict) -> Fields:
@@ -138,9 +148,9 @@ def _jobset(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     if verdict.status_update.jobset_uid:
         jobset = observed.jobset
         assert jobset is not None  # it is the one whose uid is recorded
-        fields |= {"job_set": jobset.name, "job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
+        fields |= {"job_set": jobset.name, "internal.job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
         if jobset.spec_hash is not None:
-            fields["spec_hash"] = jobset.spec_hash
+            fields["internal.spec_hash"] = jobset.spec_hash
     if verdict.status_update.jobset_uid:
         fields["warnings"] = [warning[:WARNING_LENGTH] for warning in verdict.status_update.warnings] or None
     if verdict.status_update.jobset_uid or verdict.action.step is Step.CREATE:
@@ -164,11 +174,11 @@ def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     ready = verdict.status_update.hosts_ready
     ready = status.hosts_ready if ready is None else ready
     jobset = observed.jobset
-    restarts = 0 if jobset is None or jobset.uid != status.job_set_uid else restart_accounting.restarts(status, jobset)
+    is_recorded = jobset is not None and jobset.uid == status.internal.job_set_uid
     return {
         "hosts": hosts,
         "hosts_ready": ready,
-        **({"restarts": restarts} if restarts else {}),
+        **(restart_accounting.totals(status, jobset) if jobset is not None and is_recorded else {}),
         # One column for kubectl get.
         **({} if hosts is None else {"ready": f"{ready or 0}/{hosts}"}),
     }
@@ -183,14 +193,14 @@ def _progress(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 
 def _times(status: Status, observed: Observed, verdict: Verdict) -> Fields:
-    fields: Fields = {"next_restart_time": verdict.status_update.next_restart}
+    fields: Fields = {"restarts.next_time": verdict.status_update.next_restart}
     if verdict.condition_update.phase is Phase.RUNNING:
         before = observed.status
         fields["start_time"] = status.start_time or observed.now
         was_running = before.phase in RUNNING_PHASES
         have_come_up = not was_running or progress.are_processes_gone(status, observed, verdict)
         if have_come_up or status.step != before.step:
-            fields["step_time"] = observed.now
+            fields["progress.step_time"] = observed.now
     if verdict.condition_update.phase in TERMINAL:
         at = observed.jobset.outcome_at if observed.jobset is not None else None
         fields["completion_time"] = at or observed.now
@@ -198,36 +208,41 @@ def _times(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 
 def _failure(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    return {"failure": None if verdict.condition_update.phase is Phase.SUCCEEDED else first_failure(observed)}
+    phase, jobset = verdict.condition_update.phase, observed.jobset
+    found = None if phase is Phase.SUCCEEDED else first_failure(observed)
+    if found is not None and jobset is not None and phase in (Phase.SUSPENDED, Phase.QUEUED):
+        # A suspension does not end an attempt: when it goes on, an end from before is no failure of it.
+        found = None if (found.attempt or 0) >= jobset.restarts else found
+    return {"failure": found}
 
 
 def _asked_again(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     found = None if verdict.condition_update.phase is Phase.SUCCEEDED else asked_again(observed)
     if found is not None and attempt_cause.of_attempt(observed, found.attempt or 0).cause is Cause.DISRUPTION:
         found = None
-    return {"asked_again": found}
+    return {"internal.asked_again": found}
 
 
 def _disruption(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     found = None if verdict.condition_update.phase is Phase.SUCCEEDED else disruption_to_record(observed)
     if found is not None and attempt_cause.of_attempt(observed, found.attempt).cause is not Cause.DISRUPTION:
         found = None
-    return {"disruption": found}
+    return {"internal.disruption": found}
 
 
 def _machines(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     if verdict.condition_update.phase in TERMINAL:
-        return {"unschedulable": None}
-    return {"unschedulable": missing_to_record(observed)}
+        return {"internal.unschedulable": None}
+    return {"internal.unschedulable": missing_to_record(observed)}
 
 
 def _last_step(status: Status, _: Observed, verdict: Verdict) -> Fields:
     """Fields of a succeeded job: exit code 0 of all processes means all steps, though the last report is older."""
     if verdict.condition_update.phase is not Phase.SUCCEEDED:
         return {}
-    units = status.units
+    units = status.progress.units
     finished = None if units is None else units.model_copy(update={"done": units.total, "claimed": 0, "left": 0})
-    fields: Fields = {"step": status.steps, "units": finished}
+    fields: Fields = {"step": status.steps, "progress.units": finished}
     return {key: value for key, value in fields.items() if value is not None}
 
 

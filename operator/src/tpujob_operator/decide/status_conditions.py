@@ -93,8 +93,9 @@ def _of_size(observed: Observed) -> Iterator[Fact]:
     if jobset.slices >= wanted:
         yield Type.FULL_SIZE, True, Reason.ALL_SLICES, sentence(Reason.ALL_SLICES, wanted=wanted)
         return
-    since = "" if status.slices_time is None else f" since {format_time(status.slices_time)}"
-    earliest = "" if status.next_growth_time is None else f", not before {format_time(status.next_growth_time)}"
+    changed, growth = status.slices.changed_time, status.slices.next_growth_time
+    since = "" if changed is None else f" since {format_time(changed)}"
+    earliest = "" if growth is None else f", not before {format_time(growth)}"
     message = sentence(Reason.SLICES_MISSING, slices=jobset.slices, wanted=wanted, since=since, earliest=earliest)
     yield Type.FULL_SIZE, False, Reason.SLICES_MISSING, message
 

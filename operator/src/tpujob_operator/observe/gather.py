@@ -103,7 +103,7 @@ class Gatherer:
             kept = await self._jobset(key, job, fresh=fresh)
         except errors.NotServed:
             # A recorded JobSet must not be taken for missing because of this.
-            if job.status.job_set_uid or await self._storage.serves_jobsets():
+            if job.status.internal.job_set_uid or await self._storage.serves_jobsets():
                 raise
             return Observed(manifest=manifest, serves_jobsets=False, now=self._clock()), None
         if kept is None:
@@ -113,7 +113,7 @@ class Gatherer:
             ), None
         if _needs_no_pods(job, kept.state):
             # A JobSet that is about to be recorded may be resumed in the same reconcile.
-            is_next = kept.state.owner_uid == job.uid and not job.status.job_set_uid
+            is_next = kept.state.owner_uid == job.uid and not job.status.internal.job_set_uid
             service = await self._foreign_service(key, job, kept.state) if is_next else None
             seen = Observed(manifest=manifest, jobset=kept.state, foreign_service=service, now=self._clock())
             return seen, kept.reference
@@ -142,7 +142,7 @@ class Gatherer:
             replaced=self._evidence.replaced(key, state.uid),
             leaving=self._evidence.leaving(key, state.uid),
             pods_left=sum(pod.is_left for pod in pods),
-            lost_nodes=await self._nodes.lost(key, ended, pods, judged=job.status.booked_restarts or 0),
+            lost_nodes=await self._nodes.lost(key, ended, pods, judged=job.status.internal.booked_restarts or 0),
             node_labels=await self._suspects(key, job, state, hosts),
             creation_failure=await creation_failure(self._storage, job, state) if is_overdue else None,
             failed_leaders=_failed_leaders(job, state, pods) if is_overdue else {},
@@ -187,7 +187,7 @@ class Gatherer:
         """The number of missing slices for which machines, or quota of the queue, are free; 0: the job may not grow."""
         missing = 0 if job.spec.workers else (job.spec.slices or 1) - jobset.slices
         is_running = jobset.outcome is None and sum(host.ready for host in hosts) >= jobset.hosts
-        earliest = job.status.next_growth_time
+        earliest = job.status.slices.next_growth_time
         if missing <= 0 or not is_running or (earliest is not None and self._clock() < earliest):
             self._free_slices.forget(key)
             self._free_quota.forget(key)
@@ -362,7 +362,7 @@ def _reporter(job: StoredJob, hosts: Sequence[Host]) -> Host | None:
 
 
 def _needs_no_pods(job: StoredJob, jobset: JobSetState) -> bool:
-    is_ours = jobset.owner_uid == job.uid and jobset.uid == job.status.job_set_uid
+    is_ours = jobset.owner_uid == job.uid and jobset.uid == job.status.internal.job_set_uid
     return not is_ours or job.status.phase in TERMINAL
 
 

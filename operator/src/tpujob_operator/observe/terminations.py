@@ -150,14 +150,14 @@ class TerminationCache:
         if deleted or status.phase in TERMINAL:
             self.forget(key)
             return
-        if status.next_restart_time is not None:
+        if status.restarts.next_time is not None:
             self._paused.add(key)
         elif key in self._paused:
             self._paused.discard(key)
-            self.forget_stopped(key, status.job_set_uid or "", status.booked_restarts or 0)
+            self.forget_stopped(key, status.internal.job_set_uid or "", status.internal.booked_restarts or 0)
         # The attempt that was judged last is quoted until the next one is complete.
-        first = (status.booked_restarts or 0) - 1
-        self._drop(key, lambda uid, number: uid == status.job_set_uid and number < first)
+        first = (status.internal.booked_restarts or 0) - 1
+        self._drop(key, lambda uid, number: uid == status.internal.job_set_uid and number < first)
 
     def keep_only(self, keys: Container[Key], namespace: str | None = None) -> None:
         """Drops all other jobs of a namespace; of all namespaces when it is None."""

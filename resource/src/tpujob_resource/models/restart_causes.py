@@ -14,7 +14,7 @@ class Cause(StrEnum):
     """The cause of a restart. Each row: word, field of the status that counts it, text in messages, label."""
 
     status_field: str
-    """Field of `Status` with the number of such restarts."""
+    """Path of the field of `Status` with the number of such restarts."""
     template: str
     """The message after "Restart 3, "; the braces are replaced by a sentence about what happened."""
     label: str
@@ -29,20 +29,20 @@ class Cause(StrEnum):
         cause.label = label
         return cause
 
-    CRASH = ("Crash", "crashes", "after a crash: {}", "since the last progress, crashes")
+    CRASH = ("Crash", "restarts.crashes", "after a crash: {}", "crashes")
     """A process failed by itself: the restart counts against `spec.restarts.crashes`."""
-    DISRUPTION = ("Disruption", "disruptions", "after a disruption, which is free: {}", "disruptions")
+    DISRUPTION = ("Disruption", "restarts.disruptions", "after a disruption, which is free: {}", "disruptions")
     """A pod was taken away or asked to stop, and the others followed: the restart is free."""
-    UNEXPLAINED = ("Unexplained", "unexplained_restarts", "after an end without a known cause: {}", "unexplained")
+    UNEXPLAINED = ("Unexplained", "restarts.unexplained", "after an end without a known cause: {}", "unexplained")
     """The operator did not see how the attempt ended; never counted as a crash."""
     CAPACITY = (
         "Capacity",
-        "capacity_restarts",
+        "restarts.capacity",
         "because machines are missing, which is free: {}",
         "for want of machines",
     )
     """Machines for some hosts did not arrive while the others waited: the restart is free."""
-    SUSPENSION = ("Suspension", "suspension_restarts", "after a suspension: {}", "")
+    SUSPENSION = ("Suspension", "internal.suspension_restarts", "after a suspension: {}", "")
     """The job was being suspended: not a restart of the job, although JobSet counts it."""
 
     @property

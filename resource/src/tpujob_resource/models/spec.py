@@ -80,7 +80,7 @@ class Restarts(Part):
     """How often the job may be restarted, by cause. Disruptions (preemption, maintenance, lost nodes) are free."""
 
     crashes: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Crashes in a row that are restarted; refilled whenever a checkpoint has advanced. Default 3."""
+    """Crashes without a new checkpoint after which the job restarts; one more fails it. Default 3."""
 
 
 class ResourceAmounts(Part):
@@ -111,14 +111,14 @@ class LocalObject(Part):
 
 
 class Code(Part):
-    """Code of the job's own, read-only in every pod and on PYTHONPATH: an archive, or a commit of a git repository."""
+    """Python code for every pod, read-only and on PYTHONPATH: an archive, or a commit of a git repository."""
 
     archive: Annotated[str, StringConstraints(min_length=2, max_length=1024, pattern=CODE_ARCHIVE_PATTERN)] | None = (
         None
     )
     """A .tar.gz file: gs://BUCKET/PATH, or an absolute path on one of the job's volumes. Excludes repository."""
     sha256: Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Digest of the archive, 64 hexadecimal digits. An archive with another one is refused."""
+    """SHA-256 of the archive, 64 hexadecimal digits. The pod fails if the archive has another one."""
     repository: (
         Annotated[str, StringConstraints(min_length=8, max_length=1024, pattern=CODE_REPOSITORY_PATTERN)] | None
     ) = None
@@ -127,8 +127,8 @@ class Code(Part):
     commit: (
         Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?(\+changes)?$")] | None
     ) = None
-    """With repository: the commit to fetch, 40 hexadecimal digits; other content is refused. With archive: the one that
-    it was packed from, +changes where files differed from it, for people."""
+    """With repository: the commit to fetch, 40 hexadecimal digits. With archive: the commit that it was packed from,
+    for information only; +changes says that files were edited."""
 
     @property
     def identity(self) -> str:
@@ -147,14 +147,14 @@ PackagesPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, p
 
 
 class Packages(Part):
-    """Python packages that each host installs before its processes start, by their Python's pip. Nothing is built."""
+    """Python packages that pip installs in each pod before the processes start, from wheels only."""
 
     requirements: PackagesPath | None = None
-    """A file of pip's with a version and a --hash of every package, those that others need included. Relative to the
+    """A requirements file with the version and --hash of every package, dependencies included. A path relative to the
     code, or absolute in the image or on a volume."""
     wheels: PackagesPath | None = None
-    """A folder of wheels in the same places. Nothing comes from an index then. Without requirements all of them are
-    installed, and the folder is in the code, whose digest is that of all hosts."""
+    """A folder of wheels to install from instead of an index; a path like requirements. Without requirements all its
+    wheels are installed, and it must be in the code."""
 
 
 class Spec(Part):
@@ -165,17 +165,17 @@ class Spec(Part):
     slices: Annotated[int, Field(ge=1, le=256)] | None = None
     """Equal slices that train together, as one JAX runtime. Default 1. Excludes workers."""
     min_slices: Annotated[int | None, Field(ge=1, le=256), Change.RUNNING] = None
-    """Slices that the job goes on with, from its last checkpoint, while machines or a place in the queue for the
-    others are missing. Default: slices, so that it waits for all. Needs checkpointDir."""
+    """Fewest slices to run with. While machines or quota for all slices are missing, the job runs with fewer, from its
+    last checkpoint. Default: slices. Needs checkpointDir."""
     shrink_after_seconds: Annotated[int | None, Field(ge=5, le=86400), Change.RUNNING] = None
-    """Seconds that machines for a slice, or the queue, are waited for, before the job goes on with fewer; the least
-    time, too, until it grows again. Less than startupSeconds. Default 300. Needs minSlices."""
+    """Seconds to wait for machines or quota before the job runs with fewer slices, and the shortest time before slices
+    are added again. Less than startupSeconds. Default 300. Needs minSlices."""
     grow_after_seconds: Annotated[int | None, Field(ge=60, le=2_592_000), Change.RUNNING] = None
-    """Seconds with fewer slices, after which all are tried again though no free machines are seen: for node pools that
-    an autoscaler makes. Default: never. Needs minSlices."""
+    """Seconds with fewer slices after which the job tries all slices again, even if no free machines are seen. For node
+    pools with an autoscaler. Default: never. Needs minSlices."""
     workers: Annotated[int | None, Field(ge=1, le=4096), Change.ELASTIC] = None
-    """Independent single-host processes that never talk to each other. Excludes slices. With a trainer.task
-    of independent workers and no queue, the number changes in a running job."""
+    """Number of independent single-host processes. Excludes slices. May change while the job runs if trainer.task is
+    for independent workers and there is no queue."""
     trainer: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     """Configuration of the trainer: model, data, tokens, … Excludes command."""
     image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=IMAGE_PATTERN)] | None = None
@@ -185,11 +185,11 @@ class Spec(Part):
     args: Annotated[list[Argument], Field(max_length=512)] | None = None
     """Arguments of the command, as a list."""
     code: Code | None = None
-    """Code of the job's own: what it imports beside, or instead of, what is in the image. Default: none."""
+    """Python code that is added to the image. Default: none."""
     packages: Packages | None = None
     """Python packages that neither image nor code has. Default: none."""
     framework: Literal["maxtext", "pytorch"] | None = None
-    """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
+    """Framework of the command: sets the environment variables by which it finds its peers. Default: those of JAX."""
     libtpu_flags: Literal["recommended", "none"] | None = None
     """Whether LIBTPU_INIT_ARGS gets the flags that published recipes set for this generation of TPU. A flag that env
     sets itself keeps its value. Default: recommended with a trainer and with framework maxtext, else none."""
@@ -198,7 +198,7 @@ class Spec(Part):
     volumes: Annotated[list[Volume], Field(max_length=32)] | None = None
     """Volumes to mount into every pod."""
     pod_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] | None = None
-    """More labels of the pods. Those of Kubernetes, JobSet, Kueue and this operator are theirs."""
+    """Additional labels of the pods, except labels of Kubernetes, JobSet, Kueue and this operator."""
     pod_annotations: (
         Annotated[dict[LabelKey, Annotated[str, StringConstraints(max_length=2048)]], Field(max_length=32)] | None
     ) = None
@@ -206,7 +206,7 @@ class Spec(Part):
     checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
     """Where checkpoints live: gs://BUCKET/PATH, or an absolute path on a volume that all hosts share."""
     suspend: Annotated[bool, Change.RUNNING] = False
-    """Whether the job gives its machines, and its place in a queue, back until this is false again. Default false."""
+    """True stops the job after a save and releases its machines and quota; false starts it again. Default false."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=31_536_000), Change.RUNNING] = None
     """Seconds after the end until the JobSet and its pods are deleted. Default: never. The job and its status stay."""
     active_deadline_seconds: Annotated[int | None, Field(ge=1, le=31_536_000), Change.RUNNING] = None
@@ -214,17 +214,17 @@ class Spec(Part):
     restarts: Annotated[Restarts, Change.RUNNING] = Restarts()
     """Budget of restarts."""
     in_place_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How often all programs may start again in their pods after a crash or the loss of a pod, which alone is replaced,
-    before all pods are made anew. Default 0."""
+    """Restarts in the same pods after a crash. After the loss of a pod, only that pod is replaced. When they are used
+    up, the next restart replaces all pods. Default 0."""
     retry: Annotated[int, Field(ge=0, le=1_000_000), Change.RAISED] = 0
-    """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
+    """Raise this number to start a job that has ended again, from its last checkpoint. Default 0."""
     queue: QueueName | None = None
     """Kueue LocalQueue that admits the job. Default: none, pods are created at once."""
     managed_by: Annotated[
         Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=MANAGER_PATTERN)] | None, Change.NEVER
     ] = None
-    """Controller that runs the job: kueue.x-k8s.io/multikueue for one of several clusters, or another DOMAIN/PATH, at
-    most 63 characters. Default, like tpujob.dev/operator: this operator, which leaves the jobs of others alone."""
+    """Controller that runs the job: tpujob.dev/operator (the default), kueue.x-k8s.io/multikueue, which chooses one of
+    several clusters, or another DOMAIN/PATH of at most 63 characters."""
     priority_class_name: ObjectName | None = None
     """PriorityClass of the pods. Default: the cluster's."""
     service_account_name: ObjectName | None = None
@@ -242,8 +242,8 @@ class Spec(Part):
     grace_period_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
     """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 15."""
     silence_seconds: Annotated[int | None, Field(ge=10, le=604_800)] = None
-    """Seconds without a line of output after which a `command` counts as hanging, and is ended with 79, as after a
-    crash. Every process must print more often, compilation included. Default: none. The trainer has a watchdog."""
+    """Seconds without output after which a process of `command` counts as hung and ends with exit code 79, a crash.
+    Every process must print more often, also while it compiles. Default: none. The trainer has its own watchdog."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When images are pulled. Default: the operator's setting, else Kubernetes' own rule."""
     image_pull_secrets: Annotated[list[LocalObject], Field(max_length=16)] | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Flag, StrEnum, auto
+from functools import reduce
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -197,7 +199,7 @@ class Failure(_Part):
 
 
 class Disruption(_Part):
-    """What was taken away or asked to stop first, in the last attempt in which anything was."""
+    """The first pod or node that was lost or asked to stop in the last attempt that had a disruption."""
 
     attempt: int
     """Which attempt that was, counted from 0."""
@@ -214,20 +216,20 @@ class Disruption(_Part):
     time: Time | None = None
     """When its process ended."""
     marked: bool = False
-    """Whether Kubernetes says that it was evicted, preempted or shut down with its node."""
+    """Whether the pod has the condition DisruptionTarget: evicted, preempted or shut down with its node."""
     node: Annotated[str, Field(max_length=253)] | None = None
-    """Name of the node that is gone or not well, or on which the pod ran."""
+    """Name of the lost node, or of the node on which the pod ran."""
     trouble: Annotated[str, Field(max_length=253)] | None = None
-    """What is wrong with the node; absent when that is not known."""
+    """Why the node is lost; absent for a pod."""
 
 
 class Unschedulable(_Part):
-    """Hosts of an attempt that had no machine when it was last looked at."""
+    """Hosts of an attempt that have no machine."""
 
     attempt: int
     """Which attempt that is, counted from 0."""
     hosts: Annotated[str, Field(max_length=600)]
-    """Slice, host and pod of the first of them, and how many more there are."""
+    """The first of them (slice, host and pod) and the number of others."""
     since: Time
     """When that was first seen."""
     message: Annotated[str, Field(max_length=1024)] = ""
@@ -235,22 +237,22 @@ class Unschedulable(_Part):
 
 
 class NodeFailures(_Part):
-    """How often the job crashed on a node, and whether its pods keep off it."""
+    """Crashes of the job on one node, and whether its pods avoid the node."""
 
     node: Annotated[str, Field(max_length=253)]
     """Name of the node."""
     failures: int
-    """Attempts whose first failure was there, and nothing outside the job explains it."""
+    """Attempts that crashed on this node first."""
     exit_code: int | None = None
     """Exit code of the last of them."""
     time: Time | None = None
-    """When the last of them was judged."""
+    """When the cause of the last one was decided."""
     avoided_label: Annotated[str, Field(max_length=317)] | None = None
-    """Node label by which pods keep off: the node pool's where a slice takes whole pools, else the node's own."""
+    """Node label that pods avoid: of the node pool if a slice takes whole pools, otherwise of the node."""
     avoided_value: Annotated[str, Field(max_length=63)] | None = None
-    """Value of that label which machines must not have."""
+    """Value of that label that pods avoid."""
     lifted: bool = False
-    """Whether it is allowed again, because no other machine was found."""
+    """Whether the node may be used again because no other machine was found."""
 
     @property
     def is_suspect(self) -> bool:
@@ -319,135 +321,165 @@ class Units(_Part):
     """How often a unit was not finished, by cause; another worker does it again."""
 
 
-class Status(_Part):
-    """How the job is doing. Written by the operator; what somebody else writes here is overwritten."""
+class RestartCounts(_Part):
+    """How often the job has restarted, by cause."""
 
-    phase: Phase | None = None
-    """Where the job stands, in one word."""
-    phase_time: Time | None = None
-    """When the job came into this phase."""
-    message: Annotated[str, Field(max_length=4096)] | None = None
-    """The phase in plain words: what is waited for, or what went wrong."""
-    observed_generation: int | None = None
-    """Generation of the spec that this status refers to."""
-    conditions: Annotated[list[Condition], Field(max_length=32)] | None = None
-    """Facts in the usual form, one per type."""
-    job_set: Annotated[str, Field(max_length=253)] | None = None
-    """Name of the JobSet that runs the job."""
-    job_set_uid: Annotated[str, Field(max_length=64)] | None = None
-    """Its uid. Only the JobSet recorded here ever runs, so that there is exactly one."""
-    incarnation: int | None = None
-    """Which JobSet of this job that is, counted from 1; an edited spec makes a new one."""
-    spec_hash: Annotated[str, Field(max_length=64)] | None = None
-    """What it was made from: a hash of the fields that do not change in place."""
-    retry: int | None = None
-    """The value of spec.retry that this status has taken into account."""
-    slices: int | None = None
-    """Slices that the job runs with; written where spec.minSlices allows fewer than spec.slices."""
-    slices_time: Time | None = None
-    """When the number of slices was last changed."""
-    slices_missing_time: Time | None = None
-    """Since when machines for a slice, or a place in the queue, have been missing; absent while all hosts run."""
-    resizes: int | None = None
-    """How often the number of slices was changed; none of these is a restart."""
-    resized_at_step: int | None = None
-    """Committed step at the last of these changes."""
-    growths_without_progress: int | None = None
-    """Growths in a row without a newer checkpoint after them; each doubles the time to the next."""
-    next_growth_time: Time | None = None
-    """When the job may grow at the earliest."""
-    hosts: int | None = None
-    """Hosts that the job needs in all."""
-    hosts_ready: int | None = None
-    """Hosts whose process runs or has finished."""
-    restarts: int | None = None
-    """How often the job has been restarted, for whatever cause."""
+    total: int | None = None
+    """All restarts of the job. The cause of the last one may still be unknown."""
+    in_place: Annotated[int, Field(ge=0)] | None = None
+    """Restarts in the same pods, included in total. See spec.inPlaceRestarts."""
     crashes: int | None = None
-    """Crashes since the committed step last advanced; spec.restarts.crashes limits them."""
+    """Restarts because a process failed by itself."""
     disruptions: int | None = None
-    """Restarts put down to something that was taken away (preempted, evicted, deleted, a lost node): free."""
-    unexplained_restarts: int | None = None
-    """Restarts whose cause nobody saw: not charged as crashes, and limited only while there is no progress."""
-    capacity_restarts: int | None = None
-    """Restarts because machines for some hosts did not come while the others waited (spec.startupSeconds): free."""
-    suspension_restarts: int | None = None
-    """Restarts that the JobSet counted because the job was suspended: no restarts of the job."""
-    booked_restarts: int | None = None
-    """Restarts of the JobSet whose cause has been judged."""
-    restarts_without_progress: int | None = None
-    """Restarts in a row, whatever their cause, since the committed step last advanced or an attempt lasted an hour."""
-    unexplained_without_progress: int | None = None
-    """Of these, the ones whose cause nobody saw."""
-    restarted_at_step: int | None = None
-    """Committed step at the last restart."""
-    restart_time: Time | None = None
-    """When the last restart was judged."""
-    next_restart_time: Time | None = None
-    """When the job goes on: restarts that bring no progress are made at growing intervals."""
-    crashed_at_step: int | None = None
-    """Committed step at the last of them."""
-    step: int | None = None
-    """Training step, as of the last report; between two attempts, that of the last checkpoint."""
-    step_time: Time | None = None
-    """When the step last changed, or the hosts last came up."""
-    steps: int | None = None
-    """Steps of the whole run."""
+    """Restarts because a pod or node was preempted, evicted, deleted or lost. They are free."""
+    unexplained: int | None = None
+    """Restarts whose cause is unknown. They are free, but limited while the job makes no progress."""
+    capacity: int | None = None
+    """Restarts because some hosts got no machine within spec.startupSeconds. They are free."""
+    free: int | None = None
+    """Restarts that do not count against spec.restarts.crashes: disruptions, unexplained and capacity."""
+    charged: int | None = None
+    """Crashes since the last new checkpoint, without those in the same pods; spec.restarts.crashes is the limit."""
+    next_time: Time | None = None
+    """When the next attempt starts; set while a restart is delayed because earlier ones made no progress."""
+    in_these_pods: Annotated[int, Field(ge=0)] | None = None
+    """Restarts in the pods that run now."""
+    in_place_cause: Annotated[str, Field(max_length=1024)] | None = None
+    """Cause of the last restart in the pods that run now."""
+    in_place_attempts: Annotated[list[InPlaceAttempt], Field(max_length=8)] | None = None
+    """The last attempts that ended with a restart in the same pods."""
+
+
+class SliceCounts(_Part):
+    """The number of slices of a job with spec.minSlices."""
+
+    current: int | None = None
+    """Slices that the job runs with."""
+    changed_time: Time | None = None
+    """When the number of slices last changed."""
+    missing_time: Time | None = None
+    """Since when a slice has had no machines or no quota; absent while all hosts run."""
+    resizes: int | None = None
+    """How often the number of slices has changed. These changes are not restarts."""
+    next_growth_time: Time | None = None
+    """Earliest time at which slices are added."""
+
+
+class TrainingProgress(_Part):
+    """Figures from the last report of the training program."""
+
     loss: float | None = None
-    """Loss of that step; absent when it is not a finite number."""
+    """Loss at status.step; absent if it is not a finite number."""
     tokens_per_second: float | None = None
     """Tokens per second of the whole job."""
+    step_time: Time | None = None
+    """When the step last changed, or when all hosts last became ready."""
+    data_wait_fraction: float | None = None
+    """Fraction of the time that steps wait for input data, from 0 to 1."""
+    goodput: Annotated[dict[str, int], Field(max_length=32)] | None = None
+    """Seconds spent in each kind of work, such as training or restoring, over all attempts."""
+    straggler_message: Annotated[str, Field(max_length=1024)] | None = None
+    """Slow processes that the others wait for, and their nodes."""
+    preflight_message: Annotated[str, Field(max_length=1024)] | None = None
+    """Hosts that were slow or unusual in the checks before the first step of this attempt."""
+    units: Units | None = None
+    """Progress of workers that share units of work, as with task: extract."""
+
+
+class Internal(_Part):
+    """Records of the operator. Not an API: fields may change or disappear in any release."""
+
+    job_set_uid: Annotated[str, Field(max_length=64)] | None = None
+    """UID of the only JobSet that may run."""
+    spec_hash: Annotated[str, Field(max_length=64)] | None = None
+    """Hash of the spec fields that the JobSet was made from."""
+    retry: int | None = None
+    """Last spec.retry that was acted on."""
+    booked_restarts: int | None = None
+    """Restarts of the JobSet whose cause is decided."""
+    earlier_restarts: int | None = None
+    """Restarts of earlier JobSets of the same run, without those in the same pods."""
+    suspension_restarts: int | None = None
+    """Restarts that the JobSet counted because the job was suspended. They are not restarts of the job."""
+    restarts_without_progress: int | None = None
+    """Restarts since the last new checkpoint, or since an attempt that lasted an hour."""
+    unexplained_without_progress: int | None = None
+    """The unexplained ones of restartsWithoutProgress."""
+    restarted_at_step: int | None = None
+    """Step of the last checkpoint at the last restart."""
+    restart_time: Time | None = None
+    """When the cause of the last restart was decided."""
+    crashed_at_step: int | None = None
+    """Step of the last checkpoint at the last crash."""
+    resized_at_step: int | None = None
+    """Step of the last checkpoint at the last change of the number of slices."""
+    growths_without_progress: int | None = None
+    """Times in a row that slices were added and no new checkpoint followed. Each doubles the next delay."""
+    in_place_pods: Annotated[list[InPlacePod], Field(max_length=4)] | None = None
+    """Restarts in the same pods that are counted already, for the last sets of pods."""
+    asked_again: Failure | None = None
+    """First process that exited with 75 without a request to stop, in the last such attempt."""
+    disruption: Disruption | None = None
+    """First disruption of the last attempt that had one."""
+    unschedulable: Unschedulable | None = None
+    """Hosts without a machine, in the last attempt that had some."""
+
+
+class Status(_Part):
+    """State of the job, written by the operator."""
+
+    phase: Phase | None = None
+    """State of the job in one word."""
+    phase_time: Time | None = None
+    """When this phase began."""
+    message: Annotated[str, Field(max_length=4096)] | None = None
+    """What the job waits for, or what went wrong."""
+    step: int | None = None
+    """Training step in the last report. Between attempts: step of the last checkpoint."""
+    steps: int | None = None
+    """Steps of the whole run."""
+    ready: str | None = None
+    """Ready hosts of all hosts, such as 3/4."""
+    hosts: int | None = None
+    """Hosts of the job."""
+    hosts_ready: int | None = None
+    """Hosts whose process is ready or has finished."""
     last_checkpoint_step: int | None = None
     """Step of the last committed checkpoint."""
     last_checkpoint_time: Time | None = None
     """When it was committed."""
-    data_wait_fraction: float | None = None
-    """Part of the time that steps wait for data, 0 to 1."""
-    goodput: Annotated[dict[str, int], Field(max_length=32)] | None = None
-    """Seconds spent so far in each phase of time, over all attempts."""
-    straggler_message: Annotated[str, Field(max_length=1024)] | None = None
-    """Which processes the others wait for, and where these are; absent while steps are made."""
-    preflight_message: Annotated[str, Field(max_length=1024)] | None = None
-    """Which hosts the trainer found to be slow or odd before the first step of this attempt."""
-    in_place_restarts: Annotated[int, Field(ge=0)] | None = None
-    """How often all programs have started again in the pods that run; see spec.inPlaceRestarts."""
-    in_place_cause: Annotated[str, Field(max_length=1024)] | None = None
-    """Which process ended the last of these attempts, and why."""
-    in_place_total: Annotated[int, Field(ge=0)] | None = None
-    """Of restarts, those in the same pods, over all pods."""
-    in_place_pods: Annotated[list[InPlacePod], Field(max_length=4)] | None = None
-    """What has been counted of them, for the last sets of pods."""
-    in_place_attempts: Annotated[list[InPlaceAttempt], Field(max_length=8)] | None = None
-    """How the last of these attempts ended."""
-    units: Units | None = None
-    """Progress of workers that share units, as with task: extract."""
     start_time: Time | None = None
     """When all hosts first ran."""
     completion_time: Time | None = None
     """When the job ended."""
+    conditions: Annotated[list[Condition], Field(max_length=32)] | None = None
+    """Conditions, one per type."""
+    observed_generation: int | None = None
+    """Generation of the spec that this status refers to."""
+    restarts: RestartCounts = RestartCounts()
+    """How often the job has restarted, by cause."""
+    slices: SliceCounts = SliceCounts()
+    """Number of slices of a job with spec.minSlices."""
+    progress: TrainingProgress = TrainingProgress()
+    """Figures from the last report of the training program."""
     failure: Failure | None = None
     """The first failure of the last attempt that failed."""
-    asked_again: Failure | None = None
-    """The process that ended the last such attempt with 75, unasked; kept here, for it may be judged by a successor."""
-    disruption: Disruption | None = None
-    """What was taken away in the last attempt; kept here, for pods and operators may be gone before it is judged."""
-    unschedulable: Unschedulable | None = None
-    """Hosts without a machine; kept here, for their pods are gone before the attempt is judged."""
+    job_set: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the JobSet that runs the job."""
+    incarnation: int | None = None
+    """Number of the current JobSet, from 1. An edited spec, for example, makes a new JobSet."""
     node_failures: Annotated[list[NodeFailures], Field(max_length=16)] | None = None
-    """Nodes on which the job crashed; on the second crash its pods avoid the node. Cleared by an edit and by retry."""
-    earlier_restarts: int | None = None
-    """Of `restarts`, those of earlier incarnations that were ended to avoid a node or to change the slices; without
-    those in the same pods."""
+    """Nodes on which the job crashed. After two crashes its pods avoid the node. Cleared by an edit and by retry."""
     code_sha256: Annotated[str, Field(max_length=64)] | None = None
-    """Digest of the archive of the code that the JobSet was made with; absent when the job has no such code."""
+    """SHA-256 of the code archive that the pods use."""
     code_commit: Annotated[str, Field(max_length=64)] | None = None
-    """Commit of the repository of the code that the JobSet was made with; absent when the job has no such code."""
+    """Commit of the code repository that the pods use."""
     accelerator_note: Annotated[str, Field(max_length=1024)] | None = None
-    """What the name of the accelerator amounts to, where it can be misread."""
+    """Chips and hosts of the accelerator, if its name can be misread."""
     warnings: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=32)] | None = None
-    """What is allowed in the spec and probably not meant, a sentence each."""
-
-    ready: str | None = None
-    """Hosts that have arrived, of all, as in 3/4."""
+    """Parts of the spec that are valid, but probably not intended."""
+    internal: Internal = Internal()
+    """Records of the operator. Not an API: fields may change or disappear in any release."""
 
     @property
     def current_incarnation(self) -> int:
@@ -455,5 +487,24 @@ class Status(_Part):
         return self.incarnation or 1
 
     def as_stored(self) -> dict[str, Any]:
-        """The status as the API server stores it: JSON with camelCase names, without absent fields."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+        """The status as the API server stores it: JSON with camelCase names, without absent fields and empty groups."""
+        fields = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+        return {name: value for name, value in fields.items() if value != {} or name not in GROUPS}
+
+    def get(self, path: str) -> Any:
+        """The value of a field by its path, such as `step` or `restarts.total`."""
+        return reduce(getattr, path.split("."), self)
+
+    def updated(self, fields: Mapping[str, Any]) -> Self:
+        """A copy with these fields, by their paths, such as `step` or `restarts.total`; None removes one."""
+        own = {path: value for path, value in fields.items() if "." not in path}
+        for group in GROUPS:
+            prefix = f"{group}."
+            inner = {path.removeprefix(prefix): value for path, value in fields.items() if path.startswith(prefix)}
+            if inner:
+                own[group] = getattr(self, group).model_copy(update=inner)
+        return self.model_copy(update=own)
+
+
+GROUPS = tuple(name for name, field in Status.model_fields.items() if isinstance(field.default, _Part))
+"""The fields of a status that are groups of fields."""
