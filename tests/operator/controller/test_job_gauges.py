@@ -7,9 +7,7 @@ RUNNING = {
     "phase": "Running",
     "hosts": 8,
     "hostsReady": 7,
-    "restarts.total": 6,
-    "restarts.disruptions": 2,
-    "restarts.unexplained": 1,
+    "restarts": {"total": 6, "crashes": 3, "disruptions": 2, "unexplained": 1},
 }
 
 

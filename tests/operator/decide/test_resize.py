@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import ended, host, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.statuses import flat, grouped
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.resize import wanted_workers
 from tpujob_operator.observe.state import WorkerJob
@@ -80,7 +80,7 @@ def test_job_that_ends_is_given_no_other_number() -> None:
 
 def test_new_incarnation_has_its_number_from_the_start() -> None:
     seen = _seen(4, 2, suspended=True, phase="Suspended")
-    edited = {**flat(seen.status.as_stored()), "internal.specHash": "another"}
+    edited = grouped({**flat(seen.status.as_stored()), "internal.specHash": "another"})
     manifest = {**seen.manifest, "status": edited, "metadata": {**seen.manifest["metadata"], "generation": 2}}
     decision = decide(replace(seen, manifest=manifest), SETTINGS)
     assert (decision.status.incarnation, decision.workers) == (2, None)

@@ -105,7 +105,7 @@ class Promises:
 
     def _restarts_are_booked(self, status: Any, jobset: Object) -> None:
         restarts, booked = (
-            (jobset.get("status") or {}).get("restarts.total", 0),
+            (jobset.get("status") or {}).get("restarts", 0),
             status.get("internal.bookedRestarts", 0),
         )
         # A JobSet may start its pods once more before it is suspended for a job that has failed; a retry makes another.

@@ -97,7 +97,7 @@ def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no
         pods.set_failed(jobs.api, first[0], exit_code=75, message=f"exit code 75, asked to stop\n{NOT_ASKED}")
         jobs.wait("llama", "the record", lambda s: s.get("internal.askedAgain"))
         replaceable.kill()
-    wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts.total"))
+    wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts"))
     jobs.end_deleted(first[1], exit_code=143, message="told to stop by SIGTERM")
     replaceable.start()
 
@@ -175,7 +175,7 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
 
     jobset = jobs.jobset("llama")
     assert jobset is not None
-    assert not jobset["status"].get("restarts.total")
+    assert not jobset["status"].get("restarts")
     pods.set_failed(jobs.api, sixth, exit_code=1, message="for good")
     status = jobs.wait("llama", "the restart", lambda s: s.get("internal.bookedRestarts") == 1)
     assert (status["restarts.total"], status["restarts.charged"], status["restarts.disruptions"]) == (3, 1, 1)

@@ -67,7 +67,13 @@ def test_jobset_keeps_the_affinity_of_a_slice_that_takes_a_pool(jobs: Jobs) -> N
     jobs.patch("llama", suspend=True)
     jobs.wait_phase("llama", "Suspended")
     entry = {"node": "n", "failures": 2, "avoidedLabel": "cloud.google.com/gke-nodepool", "avoidedValue": "pool-1"}
-    renewed = {"phase": "Queued", "incarnation": 2, "nodeFailures": [entry], "internal.jobSetUid": None, "jobSet": None}
+    renewed = {
+        "phase": "Queued",
+        "incarnation": 2,
+        "nodeFailures": [entry],
+        "internal": {"jobSetUid": None},
+        "jobSet": None,
+    }
     jobs.api.patch(f"{jobs.path}/llama/status", {"status": renewed})
     jobs.wait("llama", "incarnation 2", lambda s: s["phase"] == "Suspended" and s.get("internal.jobSetUid"))
     jobs.patch("llama", suspend=False)

@@ -41,7 +41,7 @@ def refused(*words: str) -> Iterator[None]:
 
 def test_a_job_is_submitted_waited_for_stopped_and_resumed(namespace: str, jobs: Jobs) -> None:
     made = tpujob.submit(job("llama"), namespace=namespace, set={"spec.restarts.crashes": 7}, dry_run=True)
-    assert (made.resource["spec"]["restarts"]["restarts.charged"], tpujob.list_jobs(namespace=namespace)) == (7, [])
+    assert (made.resource["spec"]["restarts"]["crashes"], tpujob.list_jobs(namespace=namespace)) == (7, [])
     made = tpujob.submit(job("llama"), namespace=namespace)
     assert (made.name, made.namespace, made.phase, made.status) == ("llama", namespace, None, {})
     with refused("'llama' is there already"):

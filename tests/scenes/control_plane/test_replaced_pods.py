@@ -67,7 +67,7 @@ def test_slices_that_have_pools_of_their_own(fleet: Fleet) -> None:
     lost = [(1, host) for host in range(HOSTS)]
     (old,) = where[1]
     for host in range(HOSTS):
-        fleet.api.patch(f"/api/v1/nodes/{fleet.node(old, host)}", {"spec": {"internal.unschedulable": True}})
+        fleet.api.patch(f"/api/v1/nodes/{fleet.node(old, host)}", {"spec": {"unschedulable": True}})
     for at in lost:
         fleet.lose(fifth[at])
     sixth = fleet.replaced(fifth, *lost)
@@ -151,7 +151,7 @@ def test_a_job_that_may_go_on_with_fewer_slices(fleet: Fleet) -> None:
     for pod in second.values():  # else the leader of what is left may be put into the pool that is not whole
         node = pod["spec"]["nodeName"]
         if node != gone and node.rsplit("-", 1)[0] == gone.rsplit("-", 1)[0]:
-            fleet.api.patch(f"/api/v1/nodes/{node}", {"spec": {"internal.unschedulable": True}})
+            fleet.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
     fleet.lose(second[1, 1])
     status = fleet.wait("llama", "one slice", lambda s: s.get("slices.current") == 1)
     assert status["incarnation"] == 2

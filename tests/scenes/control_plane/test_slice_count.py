@@ -95,7 +95,7 @@ def test_four_slices_two_and_four_again(jobs: Jobs) -> None:
         pods.set_running(jobs.api, pod)
     whole = jobs.wait("llama", "to run whole", lambda s: s["phase"] == "Running" and s.get("hostsReady") == 4)
     assert (whole["incarnation"], whole["slices.resizes"]) == (3, 2)
-    assert not whole.keys() & {"crashes", "restarts.disruptions", "restarts.unexplained", "slices.missingTime"}
+    assert not whole.keys() & {"restarts.charged", "restarts.disruptions", "restarts.unexplained", "slices.missingTime"}
     assert not whole.get("restarts.total")
     assert next(c["status"] for c in whole["conditions"] if c["type"] == "FullSize") == "True"
 
