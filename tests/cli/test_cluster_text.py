@@ -9,7 +9,8 @@ from tpujob.cluster import logs, table, watch
 from tpujob.cluster.client import UnreachableError
 from tpujob.cluster.describe import describe
 from tpujob.cluster.doctor import bucket_access, buckets, images, nodes, operator, queues, quotas
-from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.models.phases import Phase
+from tpujob_resource.models.status import Status
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 

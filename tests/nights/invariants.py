@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tests.nights.history import Facts, History, PodEnd, Seen, Struck
 from tests.nights.schedule import INFRASTRUCTURE
+from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL, Phase
 from tpujob_resource.models.restart_causes import Cause
-from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Phase
 
 type Invariant = Callable[[History], list[str]]
 

@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from tpujob_contract.reports.report import PHASES as PROCESS_PHASES
 from tpujob_operator import metrics as operator_metrics
 from tpujob_operator.controller.job_gauges import JobGauges
+from tpujob_resource.models.phases import Phase as JobPhase
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
-from tpujob_resource.models.status import Phase as JobPhase
 from tpujob_trainer.storage.read_meter import CAUSES
 from tpujob_trainer.telemetry.goodput import CATEGORIES
 from tpujob_trainer.telemetry.metrics import UNIT_FAILURES, Metrics

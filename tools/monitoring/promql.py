@@ -7,7 +7,7 @@
 - Labels are copied with `label_join`, not `label_replace`: Grafana would take a `$1` for a variable.
 """
 
-from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
+from tpujob_resource.models.phases import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 
 STEP_SECONDS = 300
 RECORDED_SECONDS = 60

@@ -41,6 +41,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_resource.models.scheduling": API,
     "tpujob_resource.rules.slice_counts": API,
     "tpujob_resource.models.spec": (*API, *JOBSET),
+    "tpujob_resource.models.phases": DECIDE,
     "tpujob_resource.models.status": DECIDE,
     "tpujob_resource.rules.trainer_rules": API,
     "tpujob_resource.rules.trainer_schema": API,

@@ -23,7 +23,7 @@ from tpujob_operator.observe.state import Ended, JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import spec_hash
-from tpujob_resource.models.status import EDITABLE_PHASES
+from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.rules.load import Status, load_job, without_status
 
 SETTINGS = Settings(network_policies=False)

@@ -14,7 +14,7 @@ from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)

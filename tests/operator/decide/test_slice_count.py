@@ -17,8 +17,8 @@ from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Host, LostNode, Observed, QueueState
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import Cause
-from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)

@@ -23,7 +23,8 @@ from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
-from tpujob_resource.models.status import TERMINAL, Phase, Status
+from tpujob_resource.models.phases import TERMINAL, Phase
+from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time
 
 KEY = ("team", "llama")

@@ -6,7 +6,7 @@ from tests.operator.simulation.api import Object, Server
 from tests.statuses import flat
 from tpujob_contract import kubernetes_names
 from tpujob_resource.jobset.build import spec_hash
-from tpujob_resource.models.status import TERMINAL
+from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
 
 JOBS = "tputrainingjobs"

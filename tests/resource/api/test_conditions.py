@@ -11,7 +11,8 @@ from tests.operator.building import NOW
 from tpujob_operator.decide.status import difference
 from tpujob_operator.observe.state import format_time
 from tpujob_resource.messages.conditions import MESSAGE_LENGTH, Reason, Type, sentence, set_condition
-from tpujob_resource.models.status import Condition, Phase, Status
+from tpujob_resource.models.phases import Phase
+from tpujob_resource.models.status import Condition, Status
 from tpujob_resource.models.stored import read_status
 
 

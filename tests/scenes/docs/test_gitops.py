@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from tests.charts.rendered import CHART, RefusedValues, run_helm
 from tests.docs.newcomer import ROOT, section
 from tpujob_contract import kubernetes_names
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.phases import Phase
 
 PAGE = "docs/gitops.md"
 SAFE = YAML(typ="safe", pure=True)

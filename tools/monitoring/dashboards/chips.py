@@ -2,7 +2,7 @@
 
 from tools.monitoring import promql
 from tools.monitoring.grafana import Dashboard, Panel, Query, Row
-from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
+from tpujob_resource.models.phases import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 
 SPAN = "$__range"
 """The time range that is selected at the top of the page."""

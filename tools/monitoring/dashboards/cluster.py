@@ -1,7 +1,7 @@
 """The queue, the capacity, and the operator."""
 
 from tools.monitoring.grafana import RATE, Dashboard, Panel, Query, Row
-from tpujob_resource.models.status import Traits, phases_with
+from tpujob_resource.models.phases import Traits, phases_with
 
 OPERATOR_POD = "{{pod}}"
 JOB = "job_namespace, job_name"

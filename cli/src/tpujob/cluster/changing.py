@@ -7,7 +7,7 @@ from typing import Any
 
 from tpujob.cluster.client import Cluster, Object
 from tpujob.errors import CommandError
-from tpujob_resource.models.status import TERMINAL
+from tpujob_resource.models.phases import TERMINAL
 
 
 def stop(cluster: Cluster, name: str) -> Object:

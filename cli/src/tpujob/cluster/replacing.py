@@ -11,7 +11,7 @@ from tpujob.cluster import watch
 from tpujob.cluster.client import ApiError, Cluster, Object
 from tpujob.cluster.submitting import create, refused
 from tpujob.errors import CommandError
-from tpujob_resource.models.status import EDITABLE_PHASES, Phase
+from tpujob_resource.models.phases import EDITABLE_PHASES, Phase
 
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 TRIES = 5

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tpujob.cluster.client import Object, UnreachableError
-from tpujob_resource.models.status import TERMINAL, Phase
+from tpujob_resource.models.phases import TERMINAL, Phase
 
 INTERVAL_SECONDS = 2.0
 PROGRESS_SECONDS = 30.0

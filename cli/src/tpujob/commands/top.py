@@ -27,7 +27,7 @@ def top(
     """
     from tpujob.cluster import table
     from tpujob.cluster.client import Cluster, Object
-    from tpujob_resource.models.status import Traits, phases_with
+    from tpujob_resource.models.phases import Traits, phases_with
 
     idle = phases_with(Traits.TERMINAL | Traits.EDITABLE)
 

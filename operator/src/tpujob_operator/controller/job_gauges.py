@@ -15,8 +15,9 @@ from prometheus_client.registry import Collector
 
 from tpujob_operator import metrics
 from tpujob_operator.observe.terminations import Key
+from tpujob_resource.models.phases import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 from tpujob_resource.models.restart_causes import RESTARTS
-from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase, Status
+from tpujob_resource.models.status import Status
 from tpujob_resource.models.stored import StoredSpec
 
 

@@ -23,7 +23,7 @@ from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.settings import Settings
-from tpujob_resource.models.status import TERMINAL, Traits
+from tpujob_resource.models.phases import TERMINAL, Traits
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from tpujob_operator.kube.list_watch import isolated
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
-from tpujob_resource.models.status import TERMINAL
+from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.models.stored import StoredJob
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,8 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.network_policy import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition, sentence
-from tpujob_resource.models.status import TERMINAL, InPlaceAttempt, Phase, Status, Traits, phases_with
+from tpujob_resource.models.phases import TERMINAL, Phase, Traits, phases_with
+from tpujob_resource.models.status import InPlaceAttempt, Status
 
 CHAIN: tuple[Check, ...] = (
     # These restart a job that has ended, so they come before the check that leaves it as it is.

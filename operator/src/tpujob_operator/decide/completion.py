@@ -16,7 +16,8 @@ from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, sentence
-from tpujob_resource.models.status import TERMINAL, Failure, Phase
+from tpujob_resource.models.phases import TERMINAL, Phase
+from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import format_time
 
 IN_PLACE = "Beside these, {} attempts ended in the same pods; status.restarts.inPlaceAttempts has the last ones."

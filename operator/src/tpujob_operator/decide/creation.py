@@ -18,7 +18,7 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.jobset.secret import build_secret
 from tpujob_resource.messages.conditions import Reason, sentence
-from tpujob_resource.models.status import TERMINAL, Phase
+from tpujob_resource.models.phases import TERMINAL, Phase
 from tpujob_resource.rules.limits import broken_limits
 from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
 from tpujob_resource.rules.warnings import job_warnings

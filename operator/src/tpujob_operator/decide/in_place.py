@@ -24,8 +24,9 @@ from tpujob_contract.reports.in_place import ALL_NEW
 from tpujob_operator.observe.in_place import InPlaceAccount, InPlaceEnd, PodAccount, last_restart
 from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_resource.messages.conditions import ended
+from tpujob_resource.models.phases import RUNNING_PHASES, Phase
 from tpujob_resource.models.restart_causes import Cause
-from tpujob_resource.models.status import RUNNING_PHASES, InPlaceAttempt, InPlacePod, Phase, Status
+from tpujob_resource.models.status import InPlaceAttempt, InPlacePod, Status
 from tpujob_resource.models.times import EARLIEST
 
 FIELD_OF_CAUSE: Mapping[Cause, str] = {

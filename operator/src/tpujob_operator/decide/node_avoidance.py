@@ -18,7 +18,8 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.scheduling import avoidance_label
 from tpujob_resource.messages.conditions import Reason, sentence
-from tpujob_resource.models.status import NodeFailures, Phase
+from tpujob_resource.models.phases import Phase
+from tpujob_resource.models.status import NodeFailures
 
 LIFTED_AFTER_SECONDS = 60.0
 """Wait for a machine elsewhere. An autoscaler responds within it; while it adds a machine, the job waits longer.

@@ -17,7 +17,7 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.jobset.workload import build_workload
-from tpujob_resource.models.status import TERMINAL
+from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
 
 

@@ -12,8 +12,9 @@ from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.restart_causes import Cause
-from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Status, Units
+from tpujob_resource.models.status import Status, Units
 
 LOSS_DIGITS = 6
 

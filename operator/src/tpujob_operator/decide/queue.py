@@ -14,7 +14,7 @@ from tpujob_operator.observe.state import Observed, QueueState
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.messages.conditions import Reason, ended, sentence
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.times import format_time
 
 NOT_INSTALLED = (

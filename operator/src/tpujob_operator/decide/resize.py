@@ -10,7 +10,7 @@ from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
-from tpujob_resource.models.status import TERMINAL
+from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
 
 

@@ -22,8 +22,9 @@ from typing import Any
 from tpujob_operator.decide import attempt_cause, node_failures
 from tpujob_operator.decide.attempt_cause import AttemptCause
 from tpujob_operator.observe.state import JobSetState, Observed
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import FREE, RESTARTS, Cause
-from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.models.status import Status
 
 MOST_UNEXPLAINED = 10
 """Unexplained restarts without progress; one more fails the job."""

@@ -19,8 +19,8 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, Type, condition, ended, sentence
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import Cause
-from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
 EXPLANATION_SECONDS = 5.0

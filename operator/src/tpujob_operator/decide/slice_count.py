@@ -23,7 +23,7 @@ from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.times import format_time
 from tpujob_resource.rules.slice_counts import possible_counts, shrink_after_seconds
 

@@ -9,7 +9,7 @@ from tpujob_operator.decide.progress import reported_step
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, ended, sentence
-from tpujob_resource.models.status import RUNNING_PHASES
+from tpujob_resource.models.phases import RUNNING_PHASES
 from tpujob_resource.models.times import format_time
 
 PEERS_SECONDS = 120.0

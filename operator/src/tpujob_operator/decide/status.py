@@ -15,8 +15,9 @@ from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason
+from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL, Phase
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
-from tpujob_resource.models.status import GROUPS, RUNNING_PHASES, TERMINAL, Phase, Status
+from tpujob_resource.models.status import GROUPS, Status
 
 WARNING_LENGTH = 1024
 """Longest text in `Status.warnings`."""

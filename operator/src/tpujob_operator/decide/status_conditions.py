@@ -9,7 +9,8 @@ from tpujob_operator.decide.slice_count import is_watched
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_resource.messages.conditions import Reason, Type, ended, sentence, set_condition
-from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Condition, Phase
+from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL, Phase
+from tpujob_resource.models.status import Condition
 from tpujob_resource.models.times import format_time
 
 type Fact = tuple[Type, bool, Reason, str]

@@ -11,7 +11,8 @@ from typing import Any
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason
-from tpujob_resource.models.status import NodeFailures, Phase
+from tpujob_resource.models.phases import Phase
+from tpujob_resource.models.status import NodeFailures
 
 POLL_SECONDS = 2.0
 """Seconds until the next reconcile if no watch reports the awaited change."""

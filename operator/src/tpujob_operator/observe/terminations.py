@@ -24,7 +24,8 @@ from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.pod_identity import PodIdentity, pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, Host, Leaving
-from tpujob_resource.models.status import TERMINAL, Status
+from tpujob_resource.models.phases import TERMINAL
+from tpujob_resource.models.status import Status
 
 type Key = tuple[str, str]
 """Namespace and name of a TpuTrainingJob."""

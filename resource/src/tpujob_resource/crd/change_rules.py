@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_resource.crd.cel import Rule, rule, text, texts
 from tpujob_resource.models.changes import Change, changes
+from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.models.spec import Spec
-from tpujob_resource.models.status import EDITABLE_PHASES
 
 
 def root_rules() -> list[Rule]:

@@ -11,9 +11,10 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.error_messages import describe_problems
 from tpujob_resource.models import decoding
 from tpujob_resource.models.job import Metadata, TpuTrainingJob
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Spec
-from tpujob_resource.models.status import Condition, Failure, Phase, Status
+from tpujob_resource.models.status import Condition, Failure, Status
 from tpujob_resource.rules.limits import broken_limits
 from tpujob_resource.rules.validation import broken_rules
 
