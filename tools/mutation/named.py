@@ -224,9 +224,9 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         "a job that never restarted shows 0 restarts",
-        "tpujob_operator.decide.status",
-        '**({"restarts": restarts} if restarts else {})',
-        '**{"restarts": restarts}',
+        "tpujob_operator.decide.restart_accounting",
+        "if not total:",
+        "if total is None:",
         (f"{_DECIDE}/test_restart_accounting.py::test_a_job_that_has_not_restarted_says_nothing_of_restarts",),
     ),
 )

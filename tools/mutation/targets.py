@@ -202,7 +202,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "a change is one to another number",
     (
         "tpujob_operator.observe.terminations",
-        "first = (status.booked_restarts or 0) - 1",
+        "first = (status.internal.booked_restarts or 0) - 1",
         "0",
         "1",
     ): "no attempt has a number below 0",
@@ -238,7 +238,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "a shortcut: there all messages are rendered, which is the text",
     (
         "tpujob_operator.decide.running",
-        "return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)",
+        "return not was_at_it and jobset.restarts <= (observed.status.internal.booked_restarts or 0)",
         "0",
         "-1",
     ): "without a restart of the JobSet there is none to show",
