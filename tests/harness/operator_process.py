@@ -6,11 +6,13 @@ import signal
 import sys
 import urllib.error
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tests.charts import rendered
+from tools.localcluster.api import ApiError
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.kubeconfig import write_kubeconfig
 from tools.localcluster.plain_http import opened
@@ -73,7 +75,11 @@ LEASE_RULES: list[dict[str, list[str]]] = [
 
 def grant_rights(plane: ControlPlane) -> None:
     """Makes the operator's service account and gives it its rights."""
-    plane.create_namespace(NAMESPACE)
+    try:
+        plane.create_namespace(NAMESPACE)
+    except ApiError as error:
+        if error.status != HTTPStatus.CONFLICT:
+            raise
     plane.kubectl("create", "serviceaccount", NAME, "-n", NAMESPACE)
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
