@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,11 +59,19 @@ def _program() -> Path:
     cache = Path(os.environ.get("TESTS_CACHE") or Path.home() / ".cache" / "tpujob") / re.sub(r"\W", "-", VERSION)
     program = cache / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     if not program.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(cache)]
-        done = subprocess.run([*install, VERSION], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
-        if done.returncode:
-            pytest.skip(f"Azurite cannot be installed: {done.stderr[-300:]}")
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: what was ended in the middle would be taken for whole ever after.
+        with tempfile.TemporaryDirectory(dir=cache.parent) as place:
+            made = Path(place) / "made"
+            install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made)]
+            made.mkdir()
+            done = subprocess.run(
+                [*install, VERSION], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+            )
+            if done.returncode:
+                pytest.skip(f"Azurite cannot be installed: {done.stderr[-300:]}")
+            with contextlib.suppress(OSError):  # another one was faster
+                made.rename(cache)
     return program
 
 
