@@ -94,8 +94,8 @@ def test_number_of_workers_changes_in_place(jobs: Jobs) -> None:
     jobs.patch("features", workers=3)
     jobs.wait("features", "3 hosts", lambda status: status.get("hosts") == 3)
     wait_for("the Job to have that size", lambda: _sizes(jobs, "features") == (3, 3))
-    status = jobs.get("features")["status"]
-    assert (status["internal.jobSetUid"], status["phase"], status.get("restarts.total", 0)) == (uid, "Running", 0)
+    status = jobs.wait_phase("features", "Running")
+    assert (status["internal.jobSetUid"], status.get("restarts.total", 0)) == (uid, 0)
 
 
 def _staying(jobs: Jobs) -> list[dict[str, Any]]:
