@@ -186,6 +186,25 @@ def test_single_file_that_was_deleted_is_written_again(tmp_path, runtime, name):
     held.close()
 
 
+def test_what_could_not_be_written_again_is_tried_at_the_next_look(tmp_path, runtime, monkeypatch):
+    """Of a bucket, where `owner.json` alone is looked for."""
+    tries = iter([OSError("503"), None])
+
+    def write():
+        if (error := next(tries)) is not None:
+            raise error
+        (tmp_path / "_data.parquet").write_text("units")
+
+    held = claim(tmp_path, runtime)
+    held.keep("_data.parquet", write)
+    monkeypatch.setattr(ownership, "is_local", lambda directory: False)
+    (tmp_path / "owner.json").unlink()
+    for expected in (False, True):
+        held.confirm()
+        assert ((tmp_path / "_data.parquet").exists(), (tmp_path / "owner.json").exists()) == (expected, True)
+    held.close()
+
+
 def test_run_whose_directory_was_deleted_and_claimed_by_another_ends(tmp_path, runtime):
     held = claim(tmp_path / "run", runtime)
     shutil.rmtree(tmp_path / "run")

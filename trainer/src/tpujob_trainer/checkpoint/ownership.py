@@ -45,6 +45,8 @@ class Claim:
         self._owner = owner
         self._hold = hold
         self._kept: list[tuple[str, Callable[[], None]]] = []
+        self._gone: set[str] = set()
+        """Kept files to write again, also after a failed try: OWNER, which tells that they are gone, is back then."""
         self._lost: errors.ConfigurationError | None = None
         self._looking = threading.Lock()
 
@@ -114,12 +116,14 @@ class Claim:
         bucket = open_bucket(self.directory)
         is_retaken = hold.confirm()
         is_gone = bucket.look(OWNER) is None
+        self._gone |= {name for name, _ in self._kept if is_gone}
         own(bucket, self._owner, None)
         if is_retaken or is_gone:
             logger.warning("Files of this run are gone from %s: they are written again", self.directory)
         for name, write in self._kept:
-            if is_gone or (is_local(self.directory) and not (Path(self.directory) / name).exists()):
+            if name in self._gone or (is_local(self.directory) and not (Path(self.directory) / name).exists()):
                 write()
+                self._gone.discard(name)
                 logger.warning("Wrote %s/%s again", self.directory, name)
 
 
