@@ -41,8 +41,9 @@ LATE_SECONDS = 5.0
 LONGEST_SECONDS, LOOK_SECONDS = 60.0, 0.1
 LIMIT_BYTES = 512 * 2**20
 """Of the operator's memory in the chart."""
-WRITES_PER_CHANGE = 4
-"""Most writes of the operator, for each accepted change of the tenant's."""
+WRITES_PER_CHANGE = 10
+"""Most writes of the operator for each change of the tenant's: a job that starts has a Secret, a JobSet, a
+NetworkPolicy, and some changes of its status with their Events."""
 HONEST, NAMESPACES, KEPT = 10, 20, 1000
 """Honest namespaces; the tenant's, and how many of its largest jobs stay there."""
 TENANT = "mallory"
