@@ -1,4 +1,6 @@
-"""The value of a Secret that a job uses is nowhere but in its processes: a canary is looked for everywhere else."""
+"""Secrets of a job: the value of one that it uses is nowhere but in its processes, and without that of its launchers
+nobody ends it.
+"""
 
 import base64
 import json
@@ -17,6 +19,37 @@ assert os.environ["API_SECRET"] == open("/secret/key").read()
 raise SystemExit("the login was refused")
 """
 ARGUMENTS = "import pathlib; print([p.read_bytes() for p in pathlib.Path('/proc').glob('[0-9]*/cmdline')])"
+
+# All that a stranger can guess, and an end that is never tried again; prints what the launcher answers.
+STRANGER = """
+import dataclasses, os, socket, sys
+from tpujob_contract.environment import read_environment
+from tpujob_launcher.peers import messages
+process = read_environment(os.environ)
+for secret in ("", "guessed"):
+    line = socket.create_connection((process.coordinator.rpartition(":")[0], process.launcher_port), timeout=60)
+    hello = messages.hello(dataclasses.replace(process, secret=secret))
+    end = messages.ENDED, messages.values_of(messages.End(process.process_id, 77, 1.0, "a stranger's words"))
+    line.sendall(messages.to_line(hello) + messages.to_line(end))
+    try:
+        print(line.makefile("rb").read())
+    except ConnectionResetError:
+        print(b"")  # closed before it had read all
+"""
+
+
+def test_nobody_ends_a_job_without_its_secret(jobs: Jobs) -> None:
+    jobs.train("trains", steps=FOR_EVER, inPlaceRestarts=2)
+    jobs.wait_until_it_trains("trains")
+    first, second = (pod["metadata"]["name"] for pod in jobs.pods("trains"))
+
+    # Beside the second trainer: no NetworkPolicy refuses it, only the launcher of the first can.
+    assert jobs.run_inside(second, STRANGER) == "b''\nb''\n"
+
+    asked = jobs.status("trains")["step"]
+    status = jobs.wait("trains", "a later step", lambda status: status["step"] > asked)
+    assert (status["phase"], status.get("restarts.total", 0), status.get("failure")) == ("Running", 0, None)
+    assert "no message with this job's secret" in jobs.logs({"metadata": {"name": first}})
 
 
 def test_secret_of_a_job_is_nowhere_to_be_read(jobs: Jobs) -> None:
