@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -127,15 +128,11 @@ class BatchLoader(Iterator[LocalBatch]):
         self._kinds = [kind_of(source.column, tokenizer) for source in manifest.sources]
         self._sequence_length = sequence_length
         self.lanes = np.array(plan.lanes_of(self.rows), dtype=np.int32)
-        first = {
-            (number, source): begun.get((number, source), LanePosition())
-            for number in plan.lanes_of(self.rows)
-            for source in range(plan.num_sources)
-        }
+        keys = itertools.product(plan.lanes_of(self.rows), range(plan.num_sources))
+        first = {key: begun.get(key, LanePosition()) for key in keys}
         self._lanes = {key: self._lane(manifest, tokenizer, *key, at) for key, at in first.items()}
         self._rows_of_lanes = {number: np.array(plan.rows_of(number)) for number, _ in self._lanes}
-        self._places = np.full(plan.batch_size, -1, dtype=np.int64)
-        self._places[self.rows] = np.arange(len(self.rows))
+        self._places = _index_of(self.rows, plan.batch_size)
         positions = np.array([position.numbers() for position in first.values()])
         self._batches = int(positions[0, 4])
         self._at_once = min(max(1, _TOKENS_AT_ONCE // (len(self.rows) * sequence_length)), _BATCHES_AT_ONCE)
@@ -143,13 +140,16 @@ class BatchLoader(Iterator[LocalBatch]):
         self._sources: collections.deque[tuple[int, np.ndarray]] = collections.deque()
         self._shares_made: dict[tuple[int, int], _Share] = {}
         self.state = self._states(positions[:, None])[0]
+        self._log_start(manifest, first)
+        self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
+
+    def _log_start(self, manifest: Manifest, first: Mapping[tuple[int, int], LanePosition]) -> None:
         logger.info(
             "Reading data: root=%s lanes=%d/%d rows=%d/%d epochs=%s batches=%d",
-            ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
-            len(self.rows), plan.batch_size, self.epochs, self._batches,
+            ",".join(source.root for source in manifest.sources), len(first), self._plan.lanes * self._plan.num_sources,
+            len(self.rows), self._plan.batch_size, self.epochs, self._batches,
         )  # fmt: skip
-        logger.info("First rows of this process: %s", describe_share(manifest, plan, first))
-        self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
+        logger.info("First rows of this process: %s", describe_share(manifest, self._plan, first))
 
     def _lane(self, manifest: Manifest, tokenizer: Tokenizer, number: int, source: int, position: LanePosition) -> Lane:
         column = manifest.sources[source].column
@@ -260,3 +260,10 @@ class BatchLoader(Iterator[LocalBatch]):
             return usable_rows(raw, order, first, self._kinds[source])
 
         return self._pool.submit(read) if self._pool else Deferred(read)
+
+
+def _index_of(rows: np.ndarray, batch_size: int) -> np.ndarray:
+    """int64 [batch_size]: the index of each row of the global batch in `rows`; -1: it is in none."""
+    index = np.full(batch_size, -1, dtype=np.int64)
+    index[rows] = np.arange(len(rows))
+    return index
