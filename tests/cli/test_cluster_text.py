@@ -8,7 +8,18 @@ import pytest
 from tpujob.cluster import logs, table, watch
 from tpujob.cluster.client import UnreachableError
 from tpujob.cluster.describe import describe
-from tpujob.cluster.doctor import bucket_access, buckets, images, nodes, operator, queues, quotas
+from tpujob.cluster.doctor import (
+    ADDONS,
+    addon_version,
+    bucket_access,
+    buckets,
+    images,
+    kubernetes_version,
+    nodes,
+    operator,
+    queues,
+    quotas,
+)
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.status import Status
 
@@ -130,6 +141,11 @@ def test_following_ends_with_a_cluster_that_is_gone() -> None:
         next(lines)
 
 
+def manager(image: str) -> dict[str, Any]:
+    pod = {"containers": [{"image": "registry/rbac-proxy:v9"}, {"image": image}]}
+    return {"metadata": {"namespace": "s", "name": "m"}, "spec": {"template": {"spec": pod}}}
+
+
 @pytest.mark.parametrize(
     ("result", "verdict", "words"),
     [
@@ -141,6 +157,16 @@ def test_following_ends_with_a_cluster_that_is_gone() -> None:
             "s/t, 2 ready",
         ),
         (operator([{"metadata": {"namespace": "s", "name": "t"}}]), "missing", "no ready pod"),
+        (kubernetes_version("v1.35.4-gke.12"), "ok", "is v1.35.4-gke.12"),
+        (kubernetes_version("v1.30.9"), "note", "needs 1.31 or newer: the chart does not install"),
+        (kubernetes_version(""), "note", "no number"),
+        (
+            *addon_version(ADDONS[0], [manager("registry.k8s.io/jobset/jobset:v0.12.0@sha256:1")]),
+            "ok",
+            "s/m is v0.12.0",
+        ),
+        (*addon_version(ADDONS[0], [manager("mirror/jobset:v0.11.1")]), "note", "s/m is v0.11.1; tpujob needs 0.12"),
+        (*addon_version(ADDONS[1], [manager("k/kueue:v0.14.8"), manager("k/kueueviz:v1")]), "note", "needs 0.15"),
         (queues(None), "note", "not installed"),
         (queues([{"metadata": {"name": "team-a"}}]), "ok", "team-a"),
         (bucket_access([]), "note", "no ServiceAccount"),

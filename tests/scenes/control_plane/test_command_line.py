@@ -215,10 +215,23 @@ def test_pods_with_the_labels_of_a_job_and_another_owner_are_no_pods_of_it(shell
     assert shell("logs", "honest").count("host 0 | ") == 1
 
 
-def test_doctor_names_what_is_there_and_what_is_missing(shell: Shell, operator: OperatorProcess) -> None:
+def test_doctor_names_what_is_there_and_what_is_missing(shell: Shell, jobs: Jobs, operator: OperatorProcess) -> None:
+    # JobSet, too, is a process here: a Deployment of an older release, whose pods nobody makes, stands for it.
+    labels = {"app.kubernetes.io/name": "jobset"}
+    pod = {"containers": [{"name": "manager", "image": "registry.k8s.io/jobset/jobset:v0.11.1"}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "jobset-controller-manager", "labels": labels},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+    jobs.api.create(f"/apis/apps/v1/namespaces/{jobs.namespace}/deployments", deployment)
     told = shell("doctor", code=1)
+    assert "ok       Kubernetes: the API server is v1." in told
+    assert f"JobSet: {jobs.namespace}/jobset-controller-manager is v0.11.1; tpujob needs 0.12 or newer" in told
     assert "ok       JobSet: jobset.x-k8s.io/v1alpha2 is installed" in told
-    # Here the operator is a process of the test and no Deployment.
+    # The operator has no such Deployment.
     assert "missing  operator: no Deployment" in told
     assert "→ helm install tpujob" in told
     verdicts = {result["subject"]: result["verdict"] for result in json.loads(shell("doctor", "-o", "json", code=1))}

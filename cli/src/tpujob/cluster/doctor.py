@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ def examine(cluster: Cluster) -> Iterator[CheckResult]:
     yield _resource(
         cluster, "JobSet", kubernetes_names.JOBSET_API_VERSION, kubernetes_names.JOBSET_PLURAL, _INSTALL_JOBSET
     )
+    yield kubernetes_version(str(cluster.get("/version").get("gitVersion", "")))
+    for addon in ADDONS:
+        deployments = _items(cluster, f"/apis/apps/v1/deployments?labelSelector=app.kubernetes.io/name={addon.name}")
+        yield from addon_version(addon, deployments)
     yield operator(_items(cluster, f"/apis/apps/v1/deployments?labelSelector={OPERATOR_SELECTOR}"))
     kueue = _served(cluster, kubernetes_names.KUEUE_GROUP)
     queue_path = f"/apis/{kueue}/namespaces/{cluster.namespace}/localqueues"
@@ -51,6 +56,58 @@ def examine(cluster: Cluster) -> Iterator[CheckResult]:
     yield from images(_items(cluster, f"/api/v1/namespaces/{cluster.namespace}/pods") or [])
     yield bucket_access(_items(cluster, f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"))
     yield from buckets(_items(cluster, cluster.job_path()) or [])
+
+
+@dataclass(frozen=True)
+class Addon:
+    """A controller that jobs use, and its oldest release with which all of tpujob works."""
+
+    subject: str
+    name: str
+    """Of its Deployments, in the label `app.kubernetes.io/name`, and of its image."""
+    oldest: tuple[int, int]
+    loss: str
+    """What an older release does wrong."""
+
+
+ADDONS = (
+    # kubernetes-sigs/jobset:CHANGELOG/CHANGELOG-0.12.md, #1154 and #1167.
+    Addon(
+        "JobSet", "jobset", (0, 12), "it counts Jobs and pods of a deleted JobSet as those of a new one of that name"
+    ),
+    # kubernetes-sigs/kueue:CHANGELOG/CHANGELOG-0.15.md, #7304.
+    Addon("Kueue", "kueue", (0, 15), "it does not serve v1beta2, in which Workloads of MultiKueue's jobs are made"),
+)
+OLDEST_KUBERNETES = (1, 31)
+"""As `kubeVersion` in the chart has it."""
+
+
+def kubernetes_version(found: str) -> CheckResult:
+    """Whether the API server is new enough; `found` is its `gitVersion`."""
+    return _version_result("Kubernetes", found, "the API server", OLDEST_KUBERNETES, "the chart does not install on it")
+
+
+def addon_version(addon: Addon, deployments: Sequence[Object] | None) -> Iterator[CheckResult]:
+    """The version of each Deployment of an addon; None: they may not be listed."""
+    for deployment in deployments or ():
+        metadata, pod = deployment["metadata"], deployment["spec"]["template"]["spec"]
+        images = [re.fullmatch(rf"(?:.*/)?{addon.name}:([^@]+)(?:@.*)?", each["image"]) for each in pod["containers"]]
+        # Another Deployment with that label, such as a dashboard, has another image.
+        for found in filter(None, images):
+            where = f"{metadata['namespace']}/{metadata['name']}"
+            yield _version_result(addon.subject, found[1], where, addon.oldest, addon.loss)
+
+
+def _version_result(subject: str, found: str, where: str, oldest: tuple[int, int], loss: str) -> CheckResult:
+    numbers = re.match(r"v?(\d+)\.(\d+)", found)
+    needed = f"{oldest[0]}.{oldest[1]} or newer"
+    if numbers is None:
+        return CheckResult(
+            "note", subject, f"{where} has version {found!r}, of which no number is known", f"use {needed}"
+        )
+    if (int(numbers[1]), int(numbers[2])) < oldest:
+        return CheckResult("note", subject, f"{where} is {found}; tpujob needs {needed}: {loss}", "upgrade it")
+    return CheckResult("ok", subject, f"{where} is {found}, and {needed} is needed")
 
 
 _INSTALL_JOBSET = "install JobSet v0.12 or newer: https://jobset.sigs.k8s.io/docs/installation/"
