@@ -64,6 +64,8 @@ PANELS = {
     "For administrators": ("doctor", "bundle"),
 }  # fmt: skip
 """The headings of `tpujob --help`; each command is below one of them."""
+FILE_VERBS = ("check", "run", "render", "submit")
+"""Commands with the file of a job, which may be named as kubectl has it."""
 
 
 class Verbs(typer.core.TyperGroup):
@@ -79,7 +81,11 @@ class Verbs(typer.core.TyperGroup):
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's own, but suggests the right name for one in OTHER_WORDS."""
+        """As typer's own, but suggests the right name for one in OTHER_WORDS, and drops the `-f` of `-f JOB.YAML`."""
+        if args and args[0] in FILE_VERBS:
+            at = next((at for at, word in enumerate(args) if word in ("-f", "--filename")), 0)
+            # Behind a program, `-f` is an argument of the program.
+            args = [*args[:at], *args[at + 1 :]] if at == 1 or (at and args[0] != "run") else args
         if args and args[0] in OTHER_WORDS and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {OTHER_WORDS[args[0]]!r}?")
         return super().resolve_command(ctx, args)

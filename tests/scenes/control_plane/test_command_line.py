@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.cli.test_job_file import READ_ALIKE, READ_OTHERWISE
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess
 from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster import binaries, pods
+from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
+from tpujob.job.yaml_text import read_value
 from tpujob_contract import kubernetes_names
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
@@ -237,6 +240,17 @@ def test_doctor_names_what_is_there_and_what_is_missing(shell: Shell, jobs: Jobs
     verdicts = {result["subject"]: result["verdict"] for result in json.loads(shell("doctor", "-o", "json", code=1))}
     assert verdicts["TpuTrainingJob"] == "ok"
     assert verdicts["your rights"] == "ok"
+
+
+def test_what_is_not_refused_is_read_as_kubectl_reads_it(control_plane: ControlPlane) -> None:
+    values = [*READ_ALIKE, *READ_OTHERWISE]
+    job = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: a}\nspec:\n"
+    job += "".join(f"  - {value}\n" for value in values)
+    options = ("--dry-run=client", "--validate=false", "--output=json", "--filename=-")
+    by_kubectl = json.loads(control_plane.kubectl("create", *options, stdin=job))["spec"]
+    ours = [json.dumps(read_value(value), default=repr) for value in values]
+    otherwise = [value for value, own, its in zip(values, ours, map(json.dumps, by_kubectl), strict=True) if own != its]
+    assert otherwise == READ_OTHERWISE
 
 
 def test_doctor_names_an_image_that_no_node_can_pull(shell: Shell, jobs: Jobs) -> None:

@@ -16,7 +16,18 @@ from tpujob.output.words import absolute
 if TYPE_CHECKING:
     from tpujob_resource.topology.parse import Accelerator
 
-JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="File with one TpuTrainingJob.")]
+
+def given_file(name: Path) -> Path:
+    """The file that is meant: `-` is standard input."""
+    return Path("/dev/stdin") if str(name) == "-" else name
+
+
+JobFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="JOB.YAML", help="File with one TpuTrainingJob; - reads standard input.", callback=given_file
+    ),
+]
 Output = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="Output format: text, json or yaml.", show_default=False)
 ]

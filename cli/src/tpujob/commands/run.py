@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.commands.options import DEFAULT_RUN_DIRECTORY, Commit, Output, Settings
+from tpujob.commands.options import DEFAULT_RUN_DIRECTORY, Commit, Output, Settings, given_file
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat, write
 
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 JobOrProgram = Annotated[
-    Path, typer.Argument(metavar="JOB.YAML|PROGRAM.PY", help="File with one TpuTrainingJob, or a Python program.")
+    Path,
+    typer.Argument(
+        metavar="JOB.YAML|PROGRAM.PY",
+        help="File with one TpuTrainingJob, - for standard input, or a Python program.",
+        callback=given_file,
+    ),
 ]
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of a program.", show_default=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 from tpujob.errors import CommandError
 from tpujob.job.program import IMAGE
 from tpujob.job.set_fields import with_fields
-from tpujob.job.yaml_text import NotYaml, read_yaml
+from tpujob.job.yaml_text import NotYaml, check_readings, read_yaml
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
+
+logger = logging.getLogger(__name__)
 
 LONGEST_SHOWN = 60
 """The most characters of a document's kind in a message."""
@@ -38,7 +42,7 @@ def local_job(document: Mapping[str, Any], source: Path, settings: Sequence[str]
     Raises:
         CommandError: a wrong field.
     """
-    document = with_fields(document, settings)
+    document = _named(with_fields(document, settings))
     spec = document.get("spec")
     if isinstance(spec, Mapping) and "command" in spec and spec.get("image") is None:
         document = {**document, "spec": {**spec, "image": IMAGE}}
@@ -51,7 +55,7 @@ def read_manifest(path: Path, settings: Sequence[str] = ()) -> tuple[dict[str, A
     Raises:
         CommandError: as `read_job`.
     """
-    document = with_fields(read_document(path), settings)
+    document = _named(with_fields(read_document(path), settings))
     return document, load_document(document, path)
 
 
@@ -69,29 +73,53 @@ def read_document(path: Path) -> dict[str, Any]:
             f"{path}: {reason}; name a file with a TpuTrainingJob", exit_code=ExitCode.NOT_FOUND
         ) from error
     try:
+        check_readings(text)
         documents = [document for document in read_yaml(text) if document is not None]
     except NotYaml as error:
         where = f"{path}:{error.line}" if error.line else str(path)
+        if "{{" in text:
+            raise CommandError(f"{where}: {error}; a template ({{{{ … }}}}) is no job, render it first") from error
         raise CommandError(f"{where}: not YAML: {error}") from error
     if not documents:
         raise CommandError(f"{path}: is empty; `tpujob new` writes a job to begin with")
-    if len(documents) != 1:
-        kinds = ", ".join(_kind(d) if isinstance(d, Mapping) else "something else" for d in documents)
-        raise CommandError(
-            f"{path}: has {len(documents)} documents ({kinds}), and one TpuTrainingJob is expected; "
-            "put the others into a file of their own"
-        )
-    if not isinstance(documents[0], Mapping):
+    if not all(isinstance(document, Mapping) for document in documents):
         raise CommandError(f"{path}: not a mapping; a TpuTrainingJob has apiVersion, kind, metadata and spec")
-    if documents[0].get("kind") not in (None, kubernetes_names.KIND):
+    jobs = [document for document in documents if document.get("kind") in (None, kubernetes_names.KIND)]
+    if len(jobs) != 1:
+        kinds = ", ".join(map(_kind, documents))
+        if len(documents) == 1:
+            raise CommandError(f"{path}: kind: {kinds} is not {kubernetes_names.KIND}; name the file of a job")
         raise CommandError(
-            f"{path}: kind: {_kind(documents[0])} is not {kubernetes_names.KIND}; name the file of a job"
+            f"{path}: has {len(documents)} documents ({kinds}), and one {kubernetes_names.KIND} is expected among them"
         )
-    return dict(documents[0])
+    if others := ", ".join(_kind(document) for document in documents if document is not jobs[0]):
+        logger.warning(
+            "note: %s: has %s beside the job, which tpujob leaves alone; `kubectl apply -f %s` makes all",
+            path,
+            others,
+            path,
+        )
+    return dict(jobs[0])
 
 
 def _kind(document: Mapping[str, Any]) -> str:
     return str(document.get("kind"))[:LONGEST_SHOWN]
+
+
+SUFFIX_CHARACTERS, SUFFIX_LENGTH = "bcdfghjklmnpqrstvwxz2456789", 5
+"""Of a made name, as the API server has them: kubernetes/apimachinery:pkg/util/rand/rand.go."""
+
+
+def _named(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with a name that is made from `generateName`, if it has that alone."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, Mapping) or metadata.get("name") is not None:
+        return document
+    prefix = metadata.get("generateName")
+    if not isinstance(prefix, str):
+        return document
+    made = prefix + "".join(secrets.choice(SUFFIX_CHARACTERS) for _ in range(SUFFIX_LENGTH))
+    return {**document, "metadata": {**metadata, "name": made}}
 
 
 def load_document(document: Mapping[str, Any], path: Path, *, has_pods: bool = True) -> TpuTrainingJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -61,6 +62,37 @@ def read_value(text: str) -> Any:
     if len(documents) > 1:
         raise NotYaml("it has several documents")
     return documents[0] if documents else None
+
+
+_TRUE, _FALSE = "y|Y|yes|Yes|YES|on|On|ON", "n|N|no|No|NO|off|Off|OFF"
+_READ_OTHERWISE = (
+    (re.compile(_TRUE), "write true, or put it in quotes"),
+    (re.compile(_FALSE), "write false, or put it in quotes"),
+    (re.compile(r"[-+]?0[0-7_]*[1-7]_*[0-7][0-7_]*"), "write the number without the 0 before it, or put it in quotes"),
+    (re.compile(r"[-+]?0[OX][0-9a-fA-F_]+"), "write it in decimal, or put it in quotes"),
+    (re.compile(r"\d{4}-\d\d-\d\d|\d{4}-\d\d?-\d\d?[Tt ].*"), "put it in quotes"),
+)
+"""Values without quotes that differ between YAML 1.1 in kubectl (yaml/go-yaml:v2/resolve.go) and YAML 1.2."""
+_MAY_BE_READ_OTHERWISE = re.compile(rf"(?<![\w.])(?:(?:{_TRUE}|{_FALSE})(?![\w.])|[-+]?0[0-7_OX]|\d{{4}}-\d\d?-\d)")
+
+
+def check_readings(text: str) -> None:
+    """Refuses what kubectl would read as another value.
+
+    Raises:
+        NotYaml: A value or key without quotes differs between YAML 1.1 and YAML 1.2.
+    """
+    if not _MAY_BE_READ_OTHERWISE.search(text):
+        return
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            if isinstance(event, ScalarEvent) and event.style is None and event.tag is None:
+                for values, advice in _READ_OTHERWISE:
+                    if values.fullmatch(event.value):
+                        problem = f"{event.value} is read in two ways, by YAML 1.1 (kubectl) and YAML 1.2; {advice}"
+                        raise NotYaml(problem, event.start_mark.line + 1)
+    except YAMLError:
+        return  # its reader has better words
 
 
 def check_aliases(text: str) -> None:
