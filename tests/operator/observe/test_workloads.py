@@ -10,7 +10,7 @@ from tests.operator.building import JOBSET_UID, NOW
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.state import QueuePosition, QueueState
-from tpujob_operator.observe.workloads import WorkloadReader, preemptor_uid, queue_state
+from tpujob_operator.observe.workloads import TOO_SHORT, WorkloadReader, preemptor_uid, queue_state
 from tpujob_resource.models.times import format_time
 
 LATER = NOW + timedelta(minutes=1)
@@ -42,6 +42,17 @@ WORKLOADS: dict[str, tuple[dict[str, Any], QueueState]] = {
     "no queue": (
         workload(INADMISSIBLE),
         QueueState(since=NOW, message="LocalQueue a doesn't exist", cannot_be_admitted=True),
+    ),
+    **{
+        reason: (
+            workload(said("QuotaReserved", status=False, reason=reason, message="ClusterQueue a is stopped")),
+            QueueState(since=NOW, message="ClusterQueue a is stopped", cannot_be_admitted=True),
+        )
+        for reason in ("Misconfigured", "Suspended")
+    },
+    "not ready in time": (
+        workload(PENDING, said("Evicted", status=True, reason="PodsReadyTimeout", message="Exceeded the timeout")),
+        QueueState(since=LATER, message="4 more needed", eviction=f"Exceeded the timeout: {TOO_SHORT}"),
     ),
     "preempted": (
         workload(PENDING, EVICTED),

@@ -30,9 +30,11 @@ INTERVAL_SECONDS = 30.0
 MOST_READS_PER_SECOND = 10.0
 """For all jobs that wait; with more than 300 of them the interval grows."""
 MESSAGE_LENGTH = 600
-INADMISSIBLE = "Inadmissible"
-"""Reason of QuotaReserved if a queue does not exist or admits nothing; this and the other names here are from
-kubernetes-sigs/kueue:apis/kueue/v1beta2/workload_types.go."""
+INADMISSIBLE = frozenset({"Inadmissible", "Misconfigured", "Suspended"})
+"""Reasons of QuotaReserved if a queue does not exist or admits nothing, the last two with Kueue's feature gate
+UnadmittedWorkloadsObservability; all names here are from kubernetes-sigs/kueue:apis/kueue/v1beta2/workload_types.go."""
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
+TOO_SHORT = "waitForPodsReady in Kueue's configuration is shorter than the pods needed to start"
 PREEMPTED = "Preempted"
 _PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})")
 """In Evicted's message (kubernetes-sigs/kueue:pkg/scheduler/preemption/preemption.go)."""
@@ -115,12 +117,17 @@ def queue_state(workload: Object, *, preempted_by: str | None = None) -> QueueSt
         since=parse_time(since),
         message=_checks(status) if has_quota else clean_text(quota.get("message"), limit=MESSAGE_LENGTH),
         has_quota=has_quota,
-        cannot_be_admitted=spec.get("active") is False or (not has_quota and quota.get("reason") == INADMISSIBLE),
+        cannot_be_admitted=spec.get("active") is False or (not has_quota and quota.get("reason") in INADMISSIBLE),
         is_deactivated=spec.get("active") is False,
-        eviction=clean_text(evicted.get("message"), limit=MESSAGE_LENGTH),
+        eviction=_eviction(evicted),
         is_preempted=evicted.get("reason") == PREEMPTED,
         preempted_by=preempted_by,
     )
+
+
+def _eviction(evicted: Mapping[str, Any]) -> str:
+    message = clean_text(evicted.get("message"), limit=MESSAGE_LENGTH)
+    return f"{message}: {TOO_SHORT}" if evicted.get("reason") == PODS_READY_TIMEOUT else message
 
 
 def preemptor_uid(workload: Object) -> str | None:
