@@ -1,6 +1,7 @@
 """Rows by a function of the user's own (`data.custom`), beside the templates that say the same."""
 
 import importlib
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from tpujob_trainer.data import make_manifest
 from tpujob_trainer.data.manifest.table import read_manifest, write_manifest
 from tpujob_trainer.data.text.columns import LEFT_OUT
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.references import source_digest
+from tpujob_trainer.parsing.references import source_digests
 
 __all__ = ["folder", "rows"]
 COLUMNS = ["query", "synthetic_reasoning", "synthetic_answer"]
@@ -61,7 +62,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rows", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    source_digest.cache_clear()
+    source_digests.cache_clear()
     return tmp_path / "my_rows.py"
 
 
@@ -139,19 +140,65 @@ def test_mistake_of_a_function_is_named_as_its_own(folder, name, block, said):
         documents(config_of(folder, **{"custom": f"my_rows:{name}", "columns": COLUMNS, **block}))
 
 
-def test_other_code_is_another_data_set(folder, code):
+HELPED = """
+# Rows of a shop.
+import json, my_helper
+from my_helper import shout as loud
+
+def text(row):
+    "Words for people."
+    return loud(row["query"])  # louder
+
+LIMIT = 3
+"""
+HELPER = "import os\n\ndef shout(text):\n    return text.upper()\n\ndef unused():\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "changed"),
+    [
+        ("my_rows", "# Rows of a shop.", "", None),
+        ("my_rows", "  # louder", "", None),
+        ("my_rows", '    "Words for people."\n', '    """Other words."""\n', None),
+        ("my_rows", 'loud(row["query"])', 'loud(\n        row["query"]\n    )', None),
+        ("my_rows", 'row["query"]', 'row["answer"]', "my_rows.text"),
+        ("my_rows", "LIMIT = 3", "LIMIT = 4", "my_rows"),
+        ("my_helper", "upper", "lower", "my_helper.shout"),
+    ],
+)
+def test_code_that_does_something_else_is_another_data_set(folder, code, file, before, after, changed):
+    def read() -> None:
+        for name in ("my_rows", "my_helper"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        source_digests.cache_clear()
+
+    files = {"my_rows": HELPED, "my_helper": HELPER}
+    for name, source in files.items():
+        (code.parent / f"{name}.py").write_text(source)
+    read()
     config, directory = custom(folder), str(code.parent / "checkpoints")
-    before = make_manifest(config)
-    write_manifest(before, directory)
-    assert read_manifest(directory, config) is not None
-    code.write_text(CODE.replace("user", "User"))
-    importlib.reload(sys.modules["my_rows"])
-    source_digest.cache_clear()
-    assert make_manifest(config).fingerprint != before.fingerprint
-    with pytest.raises(
-        ConfigurationError, match=r"spec\.trainer\.data\.custom: 'my_rows:text \w{16}', but this run began"
-    ):
-        read_manifest(directory, config)
+    begun = make_manifest(config)
+    write_manifest(begun, directory)
+
+    assert before in files[file]
+    (code.parent / f"{file}.py").write_text(files[file].replace(before, after))
+    read()
+    if changed is None:
+        assert make_manifest(config).fingerprint == begun.fingerprint
+        assert read_manifest(directory, config) is not None
+    else:
+        assert make_manifest(config).fingerprint != begun.fingerprint
+        words = (
+            rf"spec\.trainer\.data\.custom: {re.escape(changed)} has changed since this run began; put the code back"
+        )
+        with pytest.raises(ConfigurationError, match=words):
+            read_manifest(directory, config)
+
+
+def test_code_of_others_is_not_looked_at(code: Path) -> None:
+    assert {name.split(".")[0] for name in source_digests("my_rows:text", "data.custom")} == {"my_rows"}
+    assert {name.split(".")[0] for name in source_digests("json:dumps", "data.custom")} == {"json"}
 
 
 @pytest.mark.usefixtures("code")

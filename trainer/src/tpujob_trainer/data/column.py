@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tpujob_trainer.parsing.references import source_digest
+from tpujob_trainer.parsing.references import source_digests
 
 MEBIBYTE = 1 << 20
 
@@ -89,9 +89,15 @@ class Column:
             "maxRows": str(self.max_rows or ""),
             "returns": "tokens" if self.makes_tokens else "",
             "chatTemplate": self.chat.rule,
-            "custom": f"{self.custom} {source_digest(self.custom, self.field)}" if self.custom else "",
+            "custom": self.custom or "",
         }
+        if self.custom:
+            rules |= {f"{CODE}{name}": digest for name, digest in source_digests(self.custom, self.field).items()}
         return {key: rule for key, rule in rules.items() if rule != plain_rule(key, self.kind)}
+
+
+CODE = "custom's "
+"""Before the name of a definition, among the rules."""
 
 
 def plain_rule(key: str, kind: str) -> str:

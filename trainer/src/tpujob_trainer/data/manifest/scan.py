@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tpujob_trainer.data.column import Column, plain_rule
+from tpujob_trainer.data.column import CODE, Column, plain_rule
 from tpujob_trainer.data.config import FIELD, DataConfig
 from tpujob_trainer.data.formats import FileScan
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, limited, list_source, root_now, up_to
@@ -168,6 +168,11 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
 def _require_rules(field: str, column: Column, known: Mapping[str, str]) -> None:
     for key in {**known, **column.rules}:
         before, now = (rules.get(key, plain_rule(key, column.kind)) or "all" for rules in (known, column.rules))
+        if before != now and key.startswith(CODE):
+            raise ConfigurationError(
+                f"{field}.custom: {key.removeprefix(CODE)} has changed since this run began; put the code back, or "
+                + ANOTHER_RUN
+            )
         if before != now:
             raise ConfigurationError(
                 f"{field}.{key}: {now!r}, but this run began with {before!r}; put it back, or start another run in "
