@@ -137,9 +137,39 @@ def test_a_worker_saves_as_long_as_it_may_whatever_another_died_of(tmp_path, mon
         ticks.extend([] if 1 in supervisor._running else [1])
         looked.touch() if len(ticks) == 5 else None  # its death was looked at
 
-    supervisor = Supervisor(processes, grace_seconds=3600, on_tick=on_tick, are_independent=True)
+    supervisor = Supervisor(processes, grace_seconds=3600, on_tick=on_tick, restarts=0)
     exits = {end.process.index: end for end in supervisor.run()}
     assert [exits[i].code for i in (0, 1)] == [75, 143]
+
+
+def test_an_independent_worker_starts_again_alone_until_its_restarts_are_used_up(tmp_path):
+    told: list[tuple[int, int, int]] = []
+    mark = tmp_path / "mark"
+    dies_once = f"""
+import os, pathlib, signal
+print("start", flush=True)
+if not pathlib.Path({str(mark)!r}).exists():
+    pathlib.Path({str(mark)!r}).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    lost = f"print('start', flush=True)\n{CRASH}"
+    goes_on = f"from pathlib import Path\nwhile Path({str(tmp_path / '1.log')!r}).read_text().count('start') < 3: pass"
+    supervisor = Supervisor(make(tmp_path, dies_once, lost, goes_on), grace_seconds=5, on_tick=lambda: None, restarts=2)
+    supervisor.on_worker_failure = lambda end, left: told.append((end.process.index, end.code, left))
+    exits = {end.process.index: (end.code, end.asked_to_stop) for end in supervisor.run()}
+    assert exits == {0: (0, False), 1: (3, False), 2: (0, False)}
+    assert [each for each in told if each[0] == 0] == [(0, 137, 1)]
+    assert [each for each in told if each[0] == 1] == [(1, 3, 1), (1, 3, 0), (1, 3, -1)]
+    assert (tmp_path / "0.log").read_text().count("start") == 2
+
+
+@pytest.mark.parametrize("code", [77, 78])
+def test_a_final_code_of_one_worker_ends_all(tmp_path, code):
+    supervisor = Supervisor(
+        make(tmp_path, f"raise SystemExit({code})", WAIT_BLOCKED), grace_seconds=5, on_tick=lambda: None, restarts=2
+    )
+    exits = {end.process.index: end for end in supervisor.run()}
+    assert (exits[0].code, exits[1].asked_to_stop) == (code, True)
 
 
 def test_a_stop_that_takes_its_time_names_who_runs_and_the_seconds_that_are_left(tmp_path, monkeypatch):

@@ -86,6 +86,12 @@ class Announcements:
             f"process {process.index} ({process.name}) {how}; the others have {PEER_FAILED_GRACE_SECONDS} s to end"
         )
 
+    def worker_failure(self, end: Exit, left: int) -> None:
+        """Prints that an independent worker failed, and whether it starts again: at most `left` times after this."""
+        next_ = f"it starts again, {left} more at most" if left >= 0 else "it does not start again (restarts.crashes)"
+        name = f"process {end.process.index} ({end.process.name})"
+        self._say(f"{name} ended with exit code {describe(end.code)}; {next_}; the others go on")
+
     def slow_stop(self, processes: Sequence[LocalProcess], seconds: float) -> None:
         """Prints that a requested stop takes long."""
         names = ", ".join(f"process {each.index} ({each.name})" for each in processes)

@@ -77,7 +77,7 @@ def run_job(
     if placement.on_chips and job.spec.trainer is not None:
         require_libtpu()
     unpacked = unpack_code(job.spec.code, root / "code")
-    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement, attempt, secret)
+    processes = _plan(job, root, max_processes, unpacked, placement, attempt, secret)
     lead = processes[0]
     needed = _look(job, lead, placement, processes_here=len(processes))
     needed.require()
@@ -149,11 +149,12 @@ def _supervise(
             grace_seconds=grace_seconds,
             on_tick=tick,
             finish_together=job.spec.trainer is not None and job.spec.workers is None,
-            are_independent=job.spec.workers is not None,
+            restarts=None if job.spec.workers is None else job.spec.restarts.crashes,
         )
         supervisor.on_interrupt = announcements.interrupt
         supervisor.on_frozen = announcements.frozen
         supervisor.on_failure = announcements.failure
+        supervisor.on_worker_failure = announcements.worker_failure
         supervisor.on_slow_stop = announcements.slow_stop
         if job.spec.workers is None:
             supervisor.on_early_finish = announcements.early_finish
@@ -207,7 +208,7 @@ def _shared_directory(job: TpuTrainingJob) -> list[str]:
 
 
 def _plan(
-    jobset: dict[str, Any],
+    job: TpuTrainingJob,
     root: Path,
     max_processes: int,
     code: Path | None,
@@ -215,8 +216,14 @@ def _plan(
     attempt: int,
     secret: str,
 ) -> list[LocalProcess]:
+    jobset = build_jobset(job, JobSettings())
     replicated = jobset["spec"]["replicatedJobs"][0]
     count = 1 if placement.is_distributed else replicated["replicas"] * replicated["template"]["spec"]["parallelism"]
+    if count > max_processes and job.spec.workers is not None:
+        raise CommandError(
+            f"spec.workers: {count} would be as many processes on this machine, more than {max_processes}; try the job "
+            f"with --set spec.workers={min(max_processes, 4)}, or pass --max-processes {count}"
+        )
     if count > max_processes:
         raise CommandError(
             f"spec.accelerator, spec.slices: {count} hosts would be {count} processes on this machine, more than "

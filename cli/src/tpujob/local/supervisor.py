@@ -1,6 +1,7 @@
 """Starts the processes of a job, watches them, and makes sure that every one of them ends.
 
-The rules are those of the JobSet that they come from: all finish, or the first failure ends all. The first Ctrl-C asks
+The rules are those of the JobSet that they come from: all finish, or the first failure ends all; an independent worker
+that fails starts again alone. The first Ctrl-C asks
 all to save and stop; a second one kills them. Processes are started in sessions of their own, so that Ctrl-C reaches
 them only through this process and in order, and they die with this process if it is killed.
 """
@@ -13,12 +14,14 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
 from tpujob.local import dies_with_parent
 from tpujob.local.plan import LocalProcess
+from tpujob_contract.exit_codes import FATAL
 from tpujob_launcher.supervise.processes import descendants, is_stopped, send
 
 PEER_FAILED_GRACE_SECONDS = 10
@@ -61,7 +64,7 @@ class Supervisor:
         grace_seconds: int,
         on_tick: Callable[[], None],
         finish_together: bool = False,
-        are_independent: bool = False,
+        restarts: int | None = None,
     ) -> None:
         """Starts nothing yet.
 
@@ -71,11 +74,12 @@ class Supervisor:
             on_tick: Called about twice a second.
             finish_together: Whether all finish within the same step, so that one that continues is hanging. A JobSet
                 waits for the others; only our trainer's known behavior allows a shorter wait.
-            are_independent: Whether none waits for another.
+            restarts: How often each starts again after a failure, if none waits for another; None: they wait.
         """
         self._processes = processes
         self._finish_together = finish_together
-        self._are_independent = are_independent
+        self._restarts = restarts
+        self._starts: Counter[int] = Counter()
         self._grace_seconds = grace_seconds
         self._on_tick = on_tick
         self._running: dict[int, tuple[LocalProcess, subprocess.Popen[bytes]]] = {}
@@ -88,6 +92,8 @@ class Supervisor:
         self.on_interrupt: Callable[[int], None] = lambda count: None
         self.on_failure: Callable[[Exit], None] = lambda end: None
         """Called once, when the first failure ends the others."""
+        self.on_worker_failure: Callable[[Exit, int], None] = lambda end, left: None
+        """Called for each failure of an independent worker, with how often it may still start again; -1: not again."""
         self.on_early_finish: Callable[[Exit, Exit | None], None] = lambda end, failed: None
         """Called once, if the first process to end has finished: when others still run `EARLY_FINISH_SECONDS` later, or
         when one of them fails, with that failure."""
@@ -105,10 +111,7 @@ class Supervisor:
             selector.register(wakeup.socket, selectors.EVENT_READ)
             try:
                 for process in self._processes:
-                    child = _start(process)
-                    pidfd = os.pidfd_open(child.pid)
-                    selector.register(pidfd, selectors.EVENT_READ, data=process.index)
-                    self._running[process.index] = (process, child)
+                    self._start(process, selector)
                 self.on_started()
                 while self._running:
                     for key, _ in selector.select(TICK_SECONDS):
@@ -117,7 +120,7 @@ class Supervisor:
                         else:
                             selector.unregister(key.fileobj)
                             os.close(key.fd)
-                            self._ended(key.data)
+                            self._ended(key.data, selector)
                     self._enforce_deadline()
                     self._look_at_slow_stop()
                     self._look_for_frozen()
@@ -130,25 +133,38 @@ class Supervisor:
                     self._killed.add(process.index)
         return self._exits
 
-    def _ended(self, index: int) -> None:
+    def _start(self, process: LocalProcess, selector: selectors.BaseSelector) -> None:
+        child = _start(process, is_first=not self._starts[process.index])
+        self._starts[process.index] += 1
+        selector.register(os.pidfd_open(child.pid), selectors.EVENT_READ, data=process.index)
+        self._running[process.index] = (process, child)
+
+    def _ended(self, index: int, selector: selectors.BaseSelector) -> None:
         process, child = self._running.pop(index)
         code = child.wait()
         code = 128 - code if code < 0 else code
-        self._exits.append(
-            Exit(
-                process=process,
-                code=code,
-                asked_to_stop=index in self._asked,
-                killed=index in self._killed,
-                ended_at=time.time(),
-            )
+        end = Exit(
+            process=process,
+            code=code,
+            asked_to_stop=index in self._asked,
+            killed=index in self._killed,
+            ended_at=time.time(),
         )
+        if self._restarts is not None and not self._asked and code not in (0, *FATAL):
+            left = self._restarts - self._starts[index]
+            self.on_worker_failure(end, left)
+            if left >= 0:
+                self._start(process, selector)
+            else:
+                self._exits.append(end)
+            return
+        self._exits.append(end)
         if self._deadline is not None and code == 0:
             return
         if code == 0:
             if self._finish_together:
                 self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
-        elif self._asked and code > BY_SIGNAL and not self._are_independent:
+        elif self._asked and code > BY_SIGNAL and self._restarts is None:
             # It did not save, so no other can: they would wait for it in a barrier, for up to the grace period.
             self._shorten_deadline(PEER_FAILED_GRACE_SECONDS)
         elif not self._asked:
@@ -215,9 +231,10 @@ class Supervisor:
                     send(pid, signal.SIGKILL)
 
 
-def _start(process: LocalProcess) -> subprocess.Popen[bytes]:
+def _start(process: LocalProcess, *, is_first: bool) -> subprocess.Popen[bytes]:
     process.log.parent.mkdir(parents=True, exist_ok=True)
-    with process.log.open("wb") as log:
+    process.termination_log.unlink(missing_ok=True)
+    with process.log.open("wb" if is_first else "ab") as log:
         return subprocess.Popen(
             [*dies_with_parent.launcher(signal.SIGTERM), *process.argv],
             env=process.environ,
