@@ -8,6 +8,7 @@ import os
 
 XLA_FLAGS = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_emitter_verification_level=0"
+    " --xla_cpu_parallel_codegen_split_count=1"
 )
 if _isa := os.environ.get("TESTS_CPU_ISA"):
     XLA_FLAGS += f" --xla_cpu_max_isa={_isa}"

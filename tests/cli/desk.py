@@ -62,7 +62,7 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **COMPILED_ONCE},
+            env={**COMPILED_ONCE, **os.environ},
         )
 
     def run(self, *options: str, **changes: object) -> subprocess.CompletedProcess[str]:

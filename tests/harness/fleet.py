@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.harness.processes import PATIENCE_SECONDS, REPOSITORY, common_environment
+from tests.harness.processes import COMPILE_CACHE, PATIENCE_SECONDS, REPOSITORY, common_environment
 from tools.localcluster.processes import Process, free_ports
 
 POLL_SECONDS = 0.05
@@ -46,6 +46,8 @@ class Fleet:
         (port,) = free_ports(1)
         environment = {
             **common_environment(self.folder, 1, self.config, self.directory),
+            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "TPUJOB_NAME": "features",
             "TPUJOB_WORKER": str(worker),
             "TPUJOB_WORKERS": str(max(self.workers, worker + 1)),

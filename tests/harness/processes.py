@@ -23,18 +23,20 @@ from tools.localcluster.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
+AT_START = Path(__file__).parent / "at_start"
 COMPILED_ONCE = {
     "XLA_FLAGS": XLA_FLAGS,
     "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "PYTHONPATH": str(AT_START),
 }
-"""Variables of programs that compile once for all, where that is kept, and fast: what they show is not the speed."""
+"""Variables of programs that compile once for all, where that is kept, and fast, and of trainers that take their steps
+at a pace: what they show is not the speed."""
 TRAINER = ("-m", "tpujob_trainer")
 LAUNCH = ("-m", "tpujob_contract.launch", "--")
 PATIENCE_SECONDS = 300.0
 """For what happens within seconds on an idle machine; less than a test's own limit."""
 LOG_LINES_IN_ERRORS, LOG_LINES_WITH_STACKS = 30, 600
-AT_START = Path(__file__).parent / "at_start"
 MAIN_THREAD = "in _run_module_as_main"
 """The outermost function in a stack; the main thread is the last to be written."""
 

@@ -343,8 +343,8 @@ def base_environment(folder: Path) -> dict[str, str]:
     (folder / "sitecustomize.py").write_text(_ARMED)
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)]),
         **COMPILED_ONCE,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)]),
         # Of 6,000 modules of MaxText's, compiled by no installer: half of the time until it trains.
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": str(BYTECODE),

@@ -172,11 +172,16 @@ def test_an_interrupted_run_goes_on_where_it_stopped(interrupted):
             ["spec.checkpointDir", "/dev/null/here"],
             id="unreadable checkpoint directory",
         ),
-        pytest.param({"batchSize": 7}, 78, ["spec.trainer.batchSize", "7"], id="batch that does not divide"),
+        pytest.param(
+            {"accelerator": "cpu:2x1", "batchSize": 7},
+            78,
+            ["spec.trainer.batchSize", "7"],
+            id="batch that does not divide",
+        ),
     ],
 )
 def test_bad_input_is_named_with_its_exit_code(desk, changes, code, fragments):
-    done = desk.run("-o", "json", **changes)
+    done = desk.run("-o", "json", **{"accelerator": "cpu:1x1", **changes})
     output = done.stdout + done.stderr
     assert done.returncode == code, output
     for fragment in fragments:
@@ -191,7 +196,7 @@ def test_a_bucket_that_nobody_answers_for_is_on_the_screen_at_once(desk, monkeyp
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        running = desk.start(checkpointDir="gs://bucket/run")
+        running = desk.start(accelerator="cpu:1x1", checkpointDir="gs://bucket/run")
         lines = []
         for line in running.stdout:
             lines.append(line)
@@ -204,7 +209,7 @@ def test_a_bucket_that_nobody_answers_for_is_on_the_screen_at_once(desk, monkeyp
     assert running.returncode == 1
     assert "spec.checkpointDir: gs://bucket/run cannot be reached at present" in out
     assert "Traceback" not in out
-    assert time.monotonic() - said < 120, "15 s of trying, and the end of two processes"
+    assert time.monotonic() - said < 120, "15 s of trying, and the end of the process"
 
 
 def test_a_programs_own_output_is_shown(desk):

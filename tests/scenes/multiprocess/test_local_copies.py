@@ -16,8 +16,6 @@ pytestmark = pytest.mark.processes
 COPY_EVERY = 2
 STEPS_MORE = 6
 """At least so many are trained after a restore, before the next kill."""
-AT_A_PACE = ("-m", "tests.multiprocess.faulty_trainer")
-"""The trainer as it is, with a pause before each batch."""
 
 
 class Scenario:
@@ -37,7 +35,6 @@ class Scenario:
             devices=2,
             config=self.config,
             attempt=self.count,
-            program=AT_A_PACE,
             extra_of=lambda index: {
                 "TPUJOB_SLICES": "2",
                 "TPUJOB_SLICE": str(index),

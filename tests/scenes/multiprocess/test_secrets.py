@@ -168,7 +168,7 @@ def test_a_signed_run_keeps_and_says_no_signature(desk: Desk) -> None:
 
 def test_a_run_that_is_refused_its_data_names_no_signature(desk: Desk) -> None:
     job = desk.job("expired", desk.refused, steps=4)
-    for verb in (["check", job, "--data"], ["data", "inspect", job], ["run", job], ["run", job, "--verbose"]):
+    for verb in (["check", job, "--data"], ["data", "inspect", job], ["run", job, "--verbose"]):
         assert CANARY not in desk.tpujob(*verb, code=None), verb
     assert desk.files_with_the_secret() == []
 
