@@ -1,5 +1,6 @@
 """How the operator reaches the API server."""
 
+import asyncio
 import json
 
 import pytest
@@ -10,6 +11,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import PODS, Storage
 from tpujob_operator.kube.requests import PAGE_BYTES, Requests, _decoded, encoded, has_proxy
+
+DEADLINE = 120
 
 
 @pytest.mark.parametrize(
@@ -103,3 +106,34 @@ async def test_each_request_has_the_token_of_its_moment_and_closing_leaves_no_co
         session = requests._opened_session()
         await requests.close()
     assert (seen, session.closed) == (["Bearer first", "Bearer second"], True)
+
+
+async def test_watches_of_many_namespaces_leave_connections_to_other_requests() -> None:
+    """An operator for 60 namespaces has 120 watches open; more than the connections that aiohttp allows by default."""
+    number, opened = 120, asyncio.Semaphore(0)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        opened.release()
+        await asyncio.Event().wait()
+        return response
+
+    async def follow(requests: Requests) -> None:
+        async for _ in requests.watch(PODS, "team", selector="", version="1"):
+            pass
+
+    server = web.Application()
+    server.router.add_get("/{path:.*}", answer)
+    async with TestServer(server) as listening, asyncio.timeout(DEADLINE):
+        requests = Requests(ApiClient(Configuration(host=str(listening.make_url("")).rstrip("/"))))
+        watches = [asyncio.create_task(follow(requests)) for _ in range(number)]
+        for _ in range(number):
+            await opened.acquire()
+        await requests.send("GET", PODS, "team", "llama-0")
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+        await requests.close()

@@ -143,7 +143,8 @@ class Requests:
         if self._session is None:
             configuration = self._client.configuration
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._client.rest_client.ssl_context),
+                # Each watch holds a connection, two for each served namespace; queues bound the others.
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._client.rest_client.ssl_context),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # Checked once, here: a session that trusts the variables reads them for each request.
                 trust_env=has_proxy(configuration.host),
