@@ -117,7 +117,7 @@ class Fed:
 
 async def pass_seconds(fed: Fed, keys: list[Key]) -> float:
     """The processor seconds of one reconcile of an unchanged job."""
-    reports = ReportPoller(None, news=lambda _: None)  # type: ignore[arg-type]  # no report is fetched here
+    reports = ReportPoller(None, news=lambda _: None, add=lambda *_: None)  # type: ignore[arg-type]  # no report is fetched here
     gatherer = Gatherer(Storage(None), fed.cache, fed.evidence, reports, SETTINGS)  # type: ignore[arg-type]  # no read
     gatherer.is_current = lambda _: True
     began = time.process_time()

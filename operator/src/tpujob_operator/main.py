@@ -19,6 +19,8 @@ import aiohttp
 from kubernetes.aio.config import ConfigException
 from prometheus_client import REGISTRY
 
+from tpujob_operator import metrics
+from tpujob_operator.controller.fair_queue import FairQueue
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.job_watch import JobWatch
@@ -39,6 +41,9 @@ from tpujob_resource.models.settings import InvalidSetting
 
 logger = logging.getLogger(__name__)
 
+RECONCILES, POLLS = 16, 64
+"""Most reconciles, and most reads of reports, at once; a namespace has at most half of them."""
+
 
 async def run(settings: Settings) -> None:
     """Runs the operator until SIGTERM or SIGINT."""
@@ -53,7 +58,8 @@ async def run(settings: Settings) -> None:
     ):
         staleness, evidence, jobs = WatchStaleness(), TerminationCache(), JobGauges(lambda: storage.may_write())
         # The queue and these parts refer to each other: the lambdas look up `queue` when they are called.
-        reports = ReportPoller(session, news=lambda key: queue.add(key))
+        reports = ReportPoller(session, news=lambda key: queue.add(key), add=lambda key, after: polls.add(key, after))
+        polls = WorkQueue(reports.poll, _by_namespace(POLLS))
         cache = Cache(evidence, lambda key: queue.add(key))
         storage.written = cache.note_written
         gatherer = Gatherer(storage, cache, evidence, reports, settings)
@@ -61,7 +67,9 @@ async def run(settings: Settings) -> None:
         if leadership is not None:
             storage.may_write = lambda: leadership.is_leader
         reconciler = Reconciler(storage, gatherer, settings, jobs, leads=storage.may_write)
-        queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile, group=lambda key: key[0])
+        ready = _by_namespace(RECONCILES)
+        metrics.QUEUED.set_function(ready.__len__)
+        queue = WorkQueue(reconciler.reconcile, ready, waited=metrics.QUEUE_SECONDS.observe)
         resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
         watch_jobs = functools.partial(JobWatch, storage, settings)
         watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)
@@ -79,7 +87,7 @@ async def run(settings: Settings) -> None:
 
         REGISTRY.register(jobs)
         async with serving(staleness, settings):
-            parts = [watches.run(), reconcile(), resync.run(), reports.run()]
+            parts = [watches.run(), reconcile(), resync.run(), polls.run()]
             if leadership is not None:
                 parts.append(leadership.run(elected))
             running = [tasks.create_task(part) for part in parts]
@@ -92,6 +100,11 @@ async def run(settings: Settings) -> None:
             if leadership is not None:
                 await leadership.give_back()
             await asyncio.to_thread(watches.join)
+
+
+def _by_namespace(places: int) -> FairQueue[Key]:
+    """A queue of jobs in which namespaces take turns."""
+    return FairQueue(group=lambda key: key[0], places=places, share=places // 2)
 
 
 def set_up_logging(level: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 
 from tests.operator.building import host
-from tpujob_operator.observe import report_poller
+from tpujob_operator.controller.fair_queue import FairQueue
+from tpujob_operator.controller.work_queue import WorkQueue
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.state import Host
@@ -61,8 +62,10 @@ async def pods() -> AsyncIterator[Pods]:
 @asynccontextmanager
 async def polling(pods: Pods, news: Callable[[Key], None] = lambda _: None) -> AsyncIterator[ReportPoller]:
     async with aiohttp.ClientSession() as session, asyncio.timeout(DEADLINE):
-        poller = ReportPoller(session, news=news, url=pods.url_of, of_launcher=pods.launcher_of)
-        task = asyncio.create_task(poller.run())
+        add: Callable[[Key, float], None] = lambda key, after: queue.add(key, after)  # noqa: E731
+        poller = ReportPoller(session, news=news, add=add, url=pods.url_of, of_launcher=pods.launcher_of)
+        queue = WorkQueue(poller.poll, FairQueue[Key](group=lambda key: key[0], places=8, share=4))
+        task = asyncio.create_task(queue.run())
         try:
             yield poller
         finally:
@@ -109,14 +112,15 @@ async def test_same_report_again_is_no_news(pods: Pods) -> None:
         await until(lambda: len(told) == 2)
 
 
-async def test_many_silent_pods_hold_up_nobody(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_poller, "AT_ONCE", 4)
-    pods.silent = {"s0", "s1", "s2"}
+async def test_silent_pods_hold_up_no_other_namespace(pods: Pods) -> None:
+    pods.silent = {f"s{number}" for number in range(20)}
     async with polling(pods) as poller:
-        for name in ("s0", "s1", "s2", "a"):
-            poller.follow(key(name), host(0, pod=name), interval=SOON)
+        for name in pods.silent:
+            poller.follow(("silent", name), host(0, pod=name), interval=SOON)
+        await until(lambda: len(pods.asked) == 4)
+        poller.follow(key("a"), host(0, pod="a"), interval=SOON)
         await until(lambda: pods.asked.get("a", 0) >= 10)
-    assert all(pods.asked[name] == 1 for name in pods.silent)
+        assert sum(pods.asked[name] for name in pods.silent & pods.asked.keys()) == 4
 
 
 async def test_failing_pod_is_asked_less_and_less(pods: Pods) -> None:
@@ -158,7 +162,7 @@ async def test_forgotten_job_is_not_asked(pods: Pods) -> None:
 
 async def test_host_without_address_is_not_asked() -> None:
     async with aiohttp.ClientSession() as session:
-        poller = ReportPoller(session, news=lambda _: None)
+        poller = ReportPoller(session, news=lambda _: None, add=lambda *_: None)
         assert poller.follow(key("a"), host(0), interval=SOON) is None
         assert poller._polled == {}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.operator.simulation.api import Faults, Server, SimulatedRequests
 from tests.operator.simulation.cluster import now
 from tests.operator.simulation.job_watch import SimulatedJobWatch
+from tpujob_operator.controller.fair_queue import FairQueue
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.controller.resync import Resync
@@ -42,7 +43,7 @@ async def run(
     staleness = WatchStaleness(asyncio.get_running_loop().time)
     cache = Cache(evidence, lambda key: queue.add(key))
     storage.written = cache.note_written
-    reports = ReportPoller(None, news=lambda key: queue.add(key))  # type: ignore[arg-type]  # no pod has an address
+    reports = ReportPoller(None, news=lambda _: None, add=lambda *_: None)  # type: ignore[arg-type]  # no pod has an address
     gatherer = Gatherer(storage, cache, evidence, reports, settings, clock=now)
     reconciler = Reconciler(storage, gatherer, settings, jobs)
 
@@ -53,7 +54,7 @@ async def run(
             defects(error)
             raise
 
-    queue: WorkQueue[Key] = WorkQueue(reconcile)
+    queue = WorkQueue(reconcile, FairQueue[Key](group=lambda key: key[0], places=8, share=8))
     resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
     watch_jobs = functools.partial(SimulatedJobWatch, storage, faults)
     watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)

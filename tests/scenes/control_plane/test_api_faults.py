@@ -52,7 +52,9 @@ async def gatherer(store: Storage) -> AsyncIterator[Gatherer]:
     async with aiohttp.ClientSession() as session:
         evidence = TerminationCache()
         cache = Cache(evidence, lambda _: None)
-        yield Gatherer(store, cache, evidence, ReportPoller(session, news=lambda _: None), SETTINGS)
+        yield Gatherer(
+            store, cache, evidence, ReportPoller(session, news=lambda _: None, add=lambda *_: None), SETTINGS
+        )
 
 
 async def one_pass(store: Storage, gatherer: Gatherer, jobs: Jobs, name: str) -> Step | None:
