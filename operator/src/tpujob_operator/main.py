@@ -41,8 +41,8 @@ from tpujob_resource.models.settings import InvalidSetting
 
 logger = logging.getLogger(__name__)
 
-RECONCILES, POLLS = 16, 64
-"""Most reconciles, and most reads of reports, at once; a namespace has at most half of them."""
+RECONCILES, POLLS = 8, 32
+"""Most reconciles, and most reads of reports, at once; a namespace has at most three quarters of them."""
 
 
 async def run(settings: Settings) -> None:
@@ -103,8 +103,8 @@ async def run(settings: Settings) -> None:
 
 
 def _by_namespace(places: int) -> FairQueue[Key]:
-    """A queue of jobs in which namespaces take turns."""
-    return FairQueue(group=lambda key: key[0], places=places, share=places // 2)
+    """A queue of jobs in which namespaces have equal shares."""
+    return FairQueue(group=lambda key: key[0], places=places, share=places * 3 // 4)
 
 
 def set_up_logging(level: str) -> None:

@@ -137,6 +137,24 @@ async def test_handler_says_when_it_comes_again() -> None:
     assert calls == ["a", "a", "a"]
 
 
+async def test_key_that_asks_at_once_keeps_its_place_for_a_few_runs() -> None:
+    calls: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> float | None:
+        calls.append(key)
+        if len(calls) == 6:
+            done.set()
+        return 0 if key == "a" else None
+
+    async with running(handle, workers=1) as queue:
+        queue.add("a")
+        queue.add("b")
+        queue.add("c")
+        await done.wait()
+    assert calls[:6] == ["a", "a", "a", "b", "c", "a"]
+
+
 async def test_defect_delays_its_key_only(caplog: pytest.LogCaptureFixture) -> None:
     seen: asyncio.Queue[str] = asyncio.Queue()
 

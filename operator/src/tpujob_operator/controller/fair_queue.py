@@ -9,10 +9,12 @@ from collections.abc import Callable, Hashable
 class FairQueue[Key: Hashable]:
     """Keys that wait, and keys that run, by group.
 
-    - Groups that wait take turns, and within one the key that waits longest is next. Another group delays a key by at
-      most one of its own keys for each key of this group that is before it, however many wait there.
+    - Next is the group that has the fewest places, and of those the one whose runs have taken the least time. So one
+      that seldom has work is served before those that always have some, however many keys wait there.
+    - Idle time is not saved up: a group that gets work after a while counts as the least served of the others.
     - A group has at most `share` of the places, so that slow runs of one group leave some to the others.
-    - A key runs once at a time. One that is put while it runs waits, and does not delay others of its group.
+    - Within a group the key that waits longest is next. A key runs once at a time; one that is put while it runs waits,
+      and does not delay others of its group.
     """
 
     def __init__(self, *, group: Callable[[Key], Hashable], places: int, share: int) -> None:
@@ -27,10 +29,12 @@ class FairQueue[Key: Hashable]:
         self._places = places
         self._share = share
         self._waiting: dict[Hashable, dict[Key, float]] = {}
-        """The waiting keys of each group and since when, first those that are next."""
+        """The waiting keys of each group and since when; the group that was served last comes last."""
         self._running: set[Key] = set()
         self._held: Counter[Hashable] = Counter()
         """Places that each group has."""
+        self._used: dict[Hashable, float] = {}
+        """Seconds of the runs of each group, since there was last no work at all."""
 
     def __len__(self) -> int:
         """The number of keys that wait."""
@@ -42,32 +46,40 @@ class FairQueue[Key: Hashable]:
 
     def put(self, key: Key, since: float) -> None:
         """Lets a key wait; it keeps its place and time if it waits already."""
-        self._waiting.setdefault(self._group(key), {}).setdefault(key, since)
+        group = self._group(key)
+        others = self._waiting.keys() | self._held.keys()
+        if group not in others:
+            least = min((self._used[other] for other in others), default=0.0)
+            self._used[group] = max(self._used.get(group, 0.0), least)
+        self._waiting.setdefault(group, {}).setdefault(key, since)
 
     def take(self) -> tuple[Key, float] | None:
         """The next key, which runs from now on, and since when it has waited; None: no waiting key may run."""
         if len(self._running) >= self._places:
             return None
-        for group, waiting in self._waiting.items():
-            # Passes at most as many keys and groups as there are places.
-            key = next((key for key in waiting if key not in self._running), None)
-            if key is not None and self._held[group] < self._share:
-                return key, self._start(group, key)
-        return None
-
-    def _start(self, group: Hashable, key: Key) -> float:
+        first = [
+            (self._held[group], self._used[group], group, next(key for key in waiting if key not in self._running))
+            for group, waiting in self._waiting.items()
+            if self._held[group] < self._share and not waiting.keys() <= self._running
+        ]
+        if not first:
+            return None
+        *_, group, key = min(first, key=lambda candidate: candidate[:2])
         waiting = self._waiting.pop(group)
         since = waiting.pop(key)
         if waiting:
-            self._waiting[group] = waiting  # behind the others
+            self._waiting[group] = waiting
         self._running.add(key)
         self._held[group] += 1
-        return since
+        return key, since
 
-    def done(self, key: Key) -> None:
-        """Frees the place of a key that ran."""
+    def done(self, key: Key, seconds: float) -> None:
+        """Frees the place of a key that ran for some seconds."""
         group = self._group(key)
         self._running.remove(key)
+        self._used[group] += seconds
         self._held[group] -= 1
         if not self._held[group]:
             del self._held[group]
+        if not self._waiting and not self._running:
+            self._used.clear()
