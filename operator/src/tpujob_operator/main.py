@@ -19,8 +19,7 @@ import aiohttp
 from kubernetes.aio.config import ConfigException
 from prometheus_client import REGISTRY
 
-from tpujob_operator import metrics
-from tpujob_operator.controller.fair_queue import FairQueue
+from tpujob_operator.controller.fair_queue import shared_by_namespaces
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.job_watch import JobWatch
@@ -35,14 +34,13 @@ from tpujob_operator.kube.client import Storage, in_pod
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
-from tpujob_operator.observe.terminations import Key, TerminationCache
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.settings import InvalidSetting
 
 logger = logging.getLogger(__name__)
 
-RECONCILES, POLLS = 8, 32
-"""Most reconciles, and most reads of reports, at once; a namespace has at most three quarters of them."""
+POLLS_AT_ONCE = 32
 
 
 async def run(settings: Settings) -> None:
@@ -59,7 +57,7 @@ async def run(settings: Settings) -> None:
         staleness, evidence, jobs = WatchStaleness(), TerminationCache(), JobGauges(lambda: storage.may_write())
         # The queue and these parts refer to each other: the lambdas look up `queue` when they are called.
         reports = ReportPoller(session, news=lambda key: queue.add(key), add=lambda key, after: polls.add(key, after))
-        polls = WorkQueue(reports.poll, _by_namespace(POLLS))
+        polls = WorkQueue(reports.poll, shared_by_namespaces(POLLS_AT_ONCE))
         cache = Cache(evidence, lambda key: queue.add(key))
         storage.written = cache.note_written
         gatherer = Gatherer(storage, cache, evidence, reports, settings)
@@ -67,9 +65,7 @@ async def run(settings: Settings) -> None:
         if leadership is not None:
             storage.may_write = lambda: leadership.is_leader
         reconciler = Reconciler(storage, gatherer, settings, jobs, leads=storage.may_write)
-        ready = _by_namespace(RECONCILES)
-        metrics.QUEUED.set_function(ready.__len__)
-        queue = WorkQueue(reconciler.reconcile, ready, waited=metrics.QUEUE_SECONDS.observe)
+        queue = reconciler.queue()
         resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
         watch_jobs = functools.partial(JobWatch, storage, settings)
         watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)
@@ -100,11 +96,6 @@ async def run(settings: Settings) -> None:
             if leadership is not None:
                 await leadership.give_back()
             await asyncio.to_thread(watches.join)
-
-
-def _by_namespace(places: int) -> FairQueue[Key]:
-    """A queue of jobs in which namespaces have equal shares."""
-    return FairQueue(group=lambda key: key[0], places=places, share=places * 3 // 4)
 
 
 def set_up_logging(level: str) -> None:

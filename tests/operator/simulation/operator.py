@@ -7,9 +7,9 @@ from collections.abc import Callable
 from tests.operator.simulation.api import Faults, Server, SimulatedRequests
 from tests.operator.simulation.cluster import now
 from tests.operator.simulation.job_watch import SimulatedJobWatch
-from tpujob_operator.controller.fair_queue import FairQueue
+from tpujob_operator.controller.fair_queue import shared_by_namespaces
 from tpujob_operator.controller.job_gauges import JobGauges
-from tpujob_operator.controller.reconcile import Reconciler
+from tpujob_operator.controller.reconcile import RECONCILES_AT_ONCE, Reconciler
 from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.controller.watches import Watches
@@ -54,7 +54,7 @@ async def run(
             defects(error)
             raise
 
-    queue = WorkQueue(reconcile, FairQueue[Key](group=lambda key: key[0], places=8, share=8))
+    queue = WorkQueue(reconcile, shared_by_namespaces(RECONCILES_AT_ONCE))
     resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
     watch_jobs = functools.partial(SimulatedJobWatch, storage, faults)
     watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)

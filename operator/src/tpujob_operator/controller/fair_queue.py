@@ -83,3 +83,8 @@ class FairQueue[Key: Hashable]:
             del self._held[group]
         if not self._waiting and not self._running:
             self._used.clear()
+
+
+def shared_by_namespaces(places: int) -> FairQueue[tuple[str, str]]:
+    """A queue of objects, by namespace and name, in which a namespace has at most three quarters of the places."""
+    return FairQueue(group=lambda key: key[0], places=places, share=places * 3 // 4)

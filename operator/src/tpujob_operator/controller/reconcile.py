@@ -9,9 +9,11 @@ from collections.abc import Callable
 from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.controller.apply import act
+from tpujob_operator.controller.fair_queue import shared_by_namespaces
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.json_logs import current_job
 from tpujob_operator.controller.place import Places
+from tpujob_operator.controller.work_queue import WorkQueue
 from tpujob_operator.decide import restart_accounting
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
@@ -27,6 +29,7 @@ from tpujob_resource.models.phases import TERMINAL, Traits
 
 logger = logging.getLogger(__name__)
 
+RECONCILES_AT_ONCE = 8
 CONFLICT_SECONDS = 0.1
 """After a conflict: another client wrote a moment ago, so what is read now is new."""
 REFUSAL_SECONDS = 0.1
@@ -65,6 +68,12 @@ class Reconciler:
         self._places = Places(storage, settings)
         self._failures: dict[Key, int] = {}
         self._to_read_anew: set[Key] = set()
+
+    def queue(self) -> WorkQueue[Key]:
+        """A queue that calls `reconcile`; the metrics of the queue are those of this one."""
+        ready = shared_by_namespaces(RECONCILES_AT_ONCE)
+        metrics.QUEUED.set_function(ready.__len__)
+        return WorkQueue(self.reconcile, ready, waited=metrics.QUEUE_SECONDS.observe)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconciles a job once; returns the seconds until the next reconcile, None: watch events trigger it.
