@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 
+TURN_OF_THE_LEAST_SERVED = 4
+"""How often the number of waiting keys does not matter: every so many places."""
+
 
 class FairQueue[Key: Hashable]:
     """Keys that wait, and keys that run, by group.
 
-    - Next is the group that has the fewest places, and of those the one whose runs have taken the least time. So one
-      that seldom has work is served before those that always have some, however many keys wait there.
+    - Next is the group with the fewest keys, waiting and running, and of those the one whose runs have taken the least
+      time. So a group that seldom has work is served before those that always have much.
+    - Every fourth place goes to the group with the fewest places, and of those to the one that was served least: many
+      groups with few keys do not stop one with many.
     - Idle time is not saved up: a group that gets work after a while counts as the least served of the others.
     - A group has at most `share` of the places, so that slow runs of one group leave some to the others.
     - Within a group the key that waits longest is next. A key runs once at a time; one that is put while it runs waits,
@@ -31,10 +36,13 @@ class FairQueue[Key: Hashable]:
         self._waiting: dict[Hashable, dict[Key, float]] = {}
         """The waiting keys of each group and since when; the group that was served last comes last."""
         self._running: set[Key] = set()
+        self._taken = 0
         self._held: Counter[Hashable] = Counter()
         """Places that each group has."""
         self._used: dict[Hashable, float] = {}
         """Seconds of the runs of each group, since there was last no work at all."""
+        self._least = 0.0
+        """The fewest of them, of the groups that had work when a key was last taken."""
 
     def __len__(self) -> int:
         """The number of keys that wait."""
@@ -47,25 +55,28 @@ class FairQueue[Key: Hashable]:
     def put(self, key: Key, since: float) -> None:
         """Lets a key wait; it keeps its place and time if it waits already."""
         group = self._group(key)
-        others = self._waiting.keys() | self._held.keys()
-        if group not in others:
-            least = min((self._used[other] for other in others), default=0.0)
-            self._used[group] = max(self._used.get(group, 0.0), least)
+        if group not in self._waiting and group not in self._held:
+            self._used[group] = max(self._used.get(group, 0.0), self._least)
         self._waiting.setdefault(group, {}).setdefault(key, since)
 
     def take(self) -> tuple[Key, float] | None:
         """The next key, which runs from now on, and since when it has waited; None: no waiting key may run."""
         if len(self._running) >= self._places:
             return None
-        first = [
-            (self._held[group], self._used[group], group, next(key for key in waiting if key not in self._running))
+        may_run = [
+            group
             for group, waiting in self._waiting.items()
             if self._held[group] < self._share and not waiting.keys() <= self._running
         ]
-        if not first:
+        if not may_run:
             return None
-        *_, group, key = min(first, key=lambda candidate: candidate[:2])
+        self._least = min(self._used[group] for group in self._waiting.keys() | self._held.keys())
+        self._taken += 1
+        counts_waiting = self._taken % TURN_OF_THE_LEAST_SERVED != 0
+        keys = {group: self._held[group] + counts_waiting * len(self._waiting[group]) for group in may_run}
+        group = min(may_run, key=lambda group: (keys[group], self._used[group]))
         waiting = self._waiting.pop(group)
+        key = next(key for key in waiting if key not in self._running)
         since = waiting.pop(key)
         if waiting:
             self._waiting[group] = waiting
@@ -83,6 +94,7 @@ class FairQueue[Key: Hashable]:
             del self._held[group]
         if not self._waiting and not self._running:
             self._used.clear()
+            self._least = 0.0
 
 
 def shared_by_namespaces(places: int) -> FairQueue[tuple[str, str]]:
