@@ -17,7 +17,9 @@ class SlowList(Storage):
     def __init__(self) -> None:
         self.is_begun, self.may_end = asyncio.Event(), asyncio.Event()
 
-    async def pages(self, resource: Resource, namespace: str | None, selector: str) -> AsyncIterator[dict[str, Any]]:
+    async def pages(
+        self, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[dict[str, Any]]:
         self.is_begun.set()
         await self.may_end.wait()
         yield {"items": [], "metadata": {"resourceVersion": "1"}}

@@ -9,8 +9,8 @@ import pytest
 
 from tpujob_operator.controller import leader_election
 from tpujob_operator.controller.leader_election import OFFER_SECONDS, SURE_SECONDS, Leadership
-from tpujob_operator.kube.client import Storage
-from tpujob_operator.kube.requests import Object
+from tpujob_operator.kube.client import LEASES, Storage
+from tpujob_operator.kube.requests import Object, Resource
 from tpujob_operator.settings import Settings
 
 
@@ -24,14 +24,15 @@ class Lease:
         self._versions = itertools.count(1)
         self.on_write: Callable[[], None] = lambda: None
 
-    async def get_lease(self, namespace: str, name: str) -> Object | None:
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         await asyncio.sleep(0)
         return self._kept
 
-    async def create_lease(self, lease: Object) -> None:
-        await self.replace_lease(lease)
+    async def create(self, resource: Resource, lease: Object) -> None:
+        await self.replace(resource, lease)
 
-    async def replace_lease(self, lease: Object) -> None:
+    async def replace(self, resource: Resource, lease: Object) -> None:
+        assert resource == LEASES
         self.on_write()
         self.written.set()
         self._kept = {**lease, "metadata": {**lease["metadata"], "resourceVersion": str(next(self._versions))}}

@@ -1,14 +1,11 @@
 """What one pass leaves for the next."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tests.operator.building import job
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
-from tpujob_operator.kube.requests import Object
+from tpujob_operator.kube.client import Storage, Target
+from tpujob_operator.kube.requests import Object, Resource
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
@@ -23,7 +20,9 @@ class NoJob(Storage):
     def __init__(self) -> None:
         self.may_write = lambda: True
 
-    async def patch_status(self, job: Object, patch: Mapping[str, Any]) -> Object:
+    async def patch(
+        self, resource: Resource, target: Target, patch: Object, *, subresource: str | None = None
+    ) -> Object:
         raise errors.NotFound("patch tputrainingjobs/status team/llama", 404, "not found")
 
 

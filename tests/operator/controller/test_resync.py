@@ -7,7 +7,8 @@ from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import JOBS, Storage
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
 
@@ -18,15 +19,14 @@ class TwoNamespaces(Storage):
     def __init__(self) -> None:
         self.closed = {"closed"}
 
-    async def list_jobs(self, namespace: str | None) -> AsyncIterator[dict[str, Any]]:
+    async def pages(
+        self, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[dict[str, Any]]:
         if namespace in self.closed:
             raise errors.Forbidden(f"get tputrainingjobs {namespace}/", 403, "no rights")
         metadata = {"namespace": namespace, "name": "llama", "resourceVersion": "1", "generation": 1}
-        yield {"metadata": metadata, "spec": {"accelerator": "v5e-4"}, "status": {"phase": "Running"}}
-
-    async def list_jobsets(self, namespace: str | None) -> AsyncIterator[dict[str, Any]]:
-        for jobset in list[dict[str, Any]]():
-            yield jobset
+        job = {"metadata": metadata, "spec": {"accelerator": "v5e-4"}, "status": {"phase": "Running"}}
+        yield {"items": [job] if resource == JOBS else []}
 
 
 async def test_other_namespaces_are_listed() -> None:

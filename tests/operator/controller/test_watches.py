@@ -26,7 +26,9 @@ class Lists(Storage):
         self.asked_for_pods = asyncio.Event()
         self._refuses_pods = refuse_pods
 
-    async def pages(self, resource: Resource, namespace: str | None, selector: str) -> AsyncIterator[dict[str, Any]]:
+    async def pages(
+        self, resource: Resource, namespace: str | None, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[dict[str, Any]]:
         if resource == PODS:
             self.asked_for_pods.set()
             await self.may_list_pods.wait()

@@ -102,7 +102,7 @@ async def test_each_request_has_the_token_of_its_moment_and_closing_leaves_no_co
         configuration.refresh_api_key_hook = refresh
         requests = Requests(ApiClient(configuration))
         for _ in range(2):
-            await requests.send("GET", ("/api/v1", "pods"), "team")
+            await requests.send("GET", PODS, "team")
         session = requests._opened_session()
         await requests.close()
     assert (seen, session.closed) == (["Bearer first", "Bearer second"], True)

@@ -11,7 +11,8 @@ from tests.operator.building import job
 from tests.operator.building import jobset as running
 from tests.operator.observe.test_free_slices import KEY, TPU, jobset
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import JOBSETS, WORKLOADS, Storage
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.free_quota import FreeQuotaReader, slices_within_quota
 from tpujob_operator.observe.free_slices import need_of
@@ -87,19 +88,17 @@ class Queues:
         self.error: errors.ApiError | None = None
         self.looks = 0
 
-    async def list_workloads(self, namespace: str | None, *, job_uid: str) -> list[Object]:
-        assert (namespace, job_uid) == (KEY[0], "uid")
+    async def list(self, resource: Resource, namespace: str | None, *, labels: str) -> list[Object]:
+        if resource not in WORKLOADS:
+            return []  # nodes
+        assert (namespace, labels) == (KEY[0], "kueue.x-k8s.io/job-uid=uid")
         return [{}, self.workload]
 
-    async def get_jobset(self, namespace: str, name: str) -> Object:
-        assert (namespace, name) == KEY
-        return jobset()
-
-    async def list_nodes(self, selector: str) -> list[Object]:
-        return []
-
-    async def get_cluster_queue(self, name: str) -> Object | None:
-        assert name == "all"
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        if resource == JOBSETS:
+            assert (namespace, name) == KEY
+            return jobset()
+        assert (resource.plural, namespace, name) == ("clusterqueues", None, "all")
         self.looks += 1
         if self.error is not None:
             raise self.error

@@ -8,7 +8,8 @@ import pytest
 
 from tests.operator.manifests import manifest
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import JOBSETS, PODS, Storage
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.free_slices import FreeSliceReader, may_run, need_of, pod_amounts
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
@@ -65,19 +66,19 @@ class Machines:
         self.asked: list[str] = []
         self.error: errors.ApiError | None = None
 
-    async def get_jobset(self, namespace: str, name: str) -> Object | None:
-        assert (namespace, name) == KEY
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        assert (resource, namespace, name) == (JOBSETS, *KEY)
         return self.jobset
 
-    async def list_nodes(self, selector: str) -> list[Object]:
-        self.asked.append(selector)
+    async def list(self, resource: Resource, namespace: None, *, labels: str = "", fields: str = "") -> list[Object]:
+        if resource == PODS:
+            name = fields.removeprefix("spec.nodeName=").removesuffix(",status.phase!=Failed,status.phase!=Succeeded")
+            self.asked.append(name)
+            return self.pods.get(name, [])
+        self.asked.append(labels)
         if self.error is not None:
             raise self.error
         return self.nodes
-
-    async def list_pods_on_node(self, name: str) -> list[Object]:
-        self.asked.append(name)
-        return self.pods.get(name, [])
 
 
 def count(machines: Machines, *, wanted: int = 2, looks: int = 1, enabled: bool = True) -> int:

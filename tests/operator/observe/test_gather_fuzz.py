@@ -14,8 +14,9 @@ from tests.operator.building import JOB_UID, JOBSET_UID, NOW, job, pod, recorded
 from tests.operator.observe.test_hostile_pods import labels, pods, text, times
 from tests.statuses import flat, grouped
 from tpujob_operator.decide.chain import decide
+from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
-from tpujob_operator.kube.requests import Object
+from tpujob_operator.kube.requests import Object, Resource
 from tpujob_operator.observe import gather
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
@@ -199,52 +200,35 @@ statuses = st.none() | st.builds(
 )
 
 
+ANSWERS = {
+    "tputrainingjobs": "job",
+    "jobsets": "jobset",
+    "namespaces": "namespace",
+    "nodes": "node",
+    "jobs": "worker_job",
+    "services": "policy",
+    "networkpolicies": "policy",
+}
+"""What is drawn for an object of each kind that is read by its name."""
+
+
 class Answers:
     """An API server that answers with what it was given."""
 
     def __init__(self, **found: Any) -> None:
-        self._found = found
+        self._found = {**found, "namespace": {"metadata": {"name": "team"}}}
 
-    async def get_job(self, *_: str) -> Object:
-        return cast("Object", self._found["job"])
+    async def get(self, resource: Resource, *_: str | None, **__: object) -> Object | None:
+        if resource.plural == "localqueues":
+            return None if self._found["pending"] is None else {"items": self._found["pending"]}
+        return cast("Object | None", self._found[ANSWERS[resource.plural]])
 
-    async def get_jobset(self, *_: str) -> Object | None:
-        return cast("Object | None", self._found["jobset"])
-
-    async def list_pods(self, *_: str) -> list[Object]:
-        return cast("list[Object]", self._found["pods"])
-
-    async def list_events(self, *_: str, **__: str) -> list[Object]:
-        return cast("list[Object]", self._found["events"])
-
-    list_events_of_pod = list_warnings_about = list_events
-
-    async def list_workloads(self, *_: str, **__: str) -> list[Object] | None:
-        return cast("list[Object] | None", self._found["workloads"])
-
-    async def list_pending_workloads(self, *_: str, **__: int) -> list[Object] | None:
-        return cast("list[Object] | None", self._found["pending"])
-
-    async def get_namespace(self, name: str) -> Object | None:
-        return {"metadata": {"name": name}}
-
-    async def get_node(self, *_: str) -> Object | None:
-        return cast("Object | None", self._found["node"])
-
-    async def list_nodes(self, *_: str) -> list[Object]:
-        return [] if self._found["node"] is None else [self._found["node"]]
-
-    async def list_pods_on_node(self, *_: str) -> list[Object]:
-        return cast("list[Object]", self._found["pods"])
-
-    async def get_worker_job(self, *_: str) -> Object | None:
-        return cast("Object | None", self._found["worker_job"])
-
-    async def get_service(self, *_: str) -> Object | None:
-        return cast("Object | None", self._found["policy"])
-
-    async def get_network_policy(self, *_: str) -> Object | None:
-        return cast("Object | None", self._found["policy"])
+    async def list(self, resource: Resource, *_: str | None, **__: str) -> list[Object]:
+        if resource.plural == "nodes":
+            return [] if self._found["node"] is None else [self._found["node"]]
+        if self._found[resource.plural] is None:
+            raise errors.NotServed(f"list {resource.plural}", 404, "404 page not found")
+        return cast("list[Object]", self._found[resource.plural])
 
 
 class Silence:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, pod, terminated
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.from_objects import ended_from_pod
 from tpujob_operator.observe.nodes import NodeWatch, node_trouble
 from tpujob_resource.models.times import format_time
@@ -70,8 +71,8 @@ def test_a_pod_may_wait_for_an_autoscaler_to_add_its_node(placed_at: datetime, l
 class Nodes:
     """One node, which was added after the pod was made."""
 
-    async def get_node(self, name: str) -> dict[str, Any]:
-        assert name == "n"
+    async def get(self, resource: Resource, namespace: None, name: str) -> dict[str, Any]:
+        assert (resource, name) == (Resource("v1", "nodes"), "n")
         return node(creationTimestamp=format_time(ADDED))
 
 

@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import LOCAL_QUEUES, Storage
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.queue_positions import MOST_LISTED, QueuePositions
 from tpujob_operator.observe.state import QueuePosition
 
@@ -22,12 +23,16 @@ class Queue:
         self.answer = answer
         self.asked: list[tuple[str, str, int]] = []
 
-    async def list_pending_workloads(self, namespace: str, queue: str, *, limit: int) -> list[dict[str, Any]] | None:
-        self.asked.append((namespace, queue, limit))
+    async def get(
+        self, resource: Resource, namespace: str, queue: str, subresource: str, *, query: dict[str, str]
+    ) -> dict[str, Any] | None:
+        assert (resource.plural, subresource) == ("localqueues", "pendingworkloads")
+        if resource == LOCAL_QUEUES[0]:
+            self.asked.append((namespace, queue, int(query["limit"])))
         await asyncio.sleep(0)
         if isinstance(self.answer, errors.ApiError):
             raise self.answer
-        return cast("list[dict[str, Any]] | None", self.answer)
+        return None if self.answer is None else {"items": self.answer}
 
 
 def positions(queue: Queue, *names: str) -> list[QueuePosition | None]:

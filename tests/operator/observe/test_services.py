@@ -8,7 +8,8 @@ import pytest
 
 from tests.operator.building import JOBSET_UID, jobset
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import SERVICES, Storage
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.services import ServiceReader
 
 KEY = ("team", "llama")
@@ -23,8 +24,8 @@ class Services:
         self.found = found
         self.reads = 0
 
-    async def get_service(self, namespace: str, name: str) -> dict[str, Any] | None:
-        assert (namespace, name) == ("team", "llama-tpujob")
+    async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+        assert (resource, namespace, name) == (SERVICES, "team", "llama-tpujob")
         self.reads += 1
         if isinstance(self.found, errors.ApiError):
             raise self.found

@@ -9,6 +9,7 @@ import pytest
 from tests.operator.building import JOBSET_UID, NOW
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.state import QueuePosition, QueueState
 from tpujob_operator.observe.workloads import TOO_SHORT, WorkloadReader, preemptor_uid, queue_state
 from tpujob_resource.models.times import format_time
@@ -95,16 +96,20 @@ class Workloads:
         self.found = found
         self.asked: list[tuple[str | None, str]] = []
 
-    async def list_workloads(self, namespace: str | None, *, job_uid: str) -> list[dict[str, Any]] | None:
-        self.asked.append((namespace, job_uid))
+    async def list(self, resource: Resource, namespace: str | None, *, labels: str) -> list[dict[str, Any]]:
+        job_uid = labels.removeprefix("kueue.x-k8s.io/job-uid=")
+        if resource.api_version.endswith("v1beta2"):
+            self.asked.append((namespace, job_uid))
         found = self.found.get(job_uid, [])
+        if found is None:
+            raise errors.NotServed("list workloads", 404, "404 page not found")
         if isinstance(found, errors.ApiError):
             raise found
-        return cast("list[dict[str, Any]] | None", found)
+        return cast("list[dict[str, Any]]", found)
 
-    async def list_pending_workloads(self, *_: str, **__: int) -> list[dict[str, Any]]:
+    async def get(self, *_: object, **__: object) -> dict[str, Any]:
         name = workload()["metadata"]["name"]
-        return [{"metadata": {"name": name}, "positionInClusterQueue": 2, "positionInLocalQueue": 1}]
+        return {"items": [{"metadata": {"name": name}, "positionInClusterQueue": 2, "positionInLocalQueue": 1}]}
 
 
 def look(workloads: Workloads, times: int = 1, *, clusterwide: bool = True) -> QueueState | None:

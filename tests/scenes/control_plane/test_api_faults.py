@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tpujob_operator.controller.apply import act
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.kube import client, errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import JOBS, JOBSETS, PODS, Storage, Target
 from tpujob_operator.kube.requests import Requests
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
@@ -32,6 +33,7 @@ from tpujob_operator.settings import Settings
 pytestmark = pytest.mark.control_plane
 
 SETTINGS = Settings()
+QUEUED = {"status": {"phase": "Queued"}}
 
 
 async def connect(kubeconfig: Path) -> Storage:
@@ -73,10 +75,10 @@ async def resume(store: Storage, namespace: str, name: str) -> dict[str, Any]:
     """The JobSet after its resumption; again after a conflict."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            jobset = await store.get_jobset(namespace, name)
+            jobset = await store.get(JOBSETS, namespace, name)
             assert jobset is not None
             with contextlib.suppress(errors.Conflict):
-                return await store.set_jobset_suspended(jobset, suspended=False)
+                return await store.patch(JOBSETS, Target.unchanged(jobset), {"spec": {"suspend": False}})
 
 
 async def manifest_of(gatherer: Gatherer, jobs: Jobs, name: str) -> dict[str, Any]:
@@ -88,18 +90,18 @@ async def manifest_of(gatherer: Gatherer, jobs: Jobs, name: str) -> dict[str, An
 
 
 async def test_absent_is_none(store: Storage, jobs: Jobs) -> None:
-    assert await store.get_job(jobs.namespace, "absent") is None
-    assert await store.get_jobset(jobs.namespace, "absent") is None
-    assert await store.list_pods(jobs.namespace, "absent") == []
+    assert await store.get(JOBS, jobs.namespace, "absent") is None
+    assert await store.get(JOBSETS, jobs.namespace, "absent") is None
+    assert await store.list(PODS, jobs.namespace, labels="tpujob.dev/job-name=absent") == []
 
 
 async def test_second_create_finds_the_name_taken(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
     jobs.create("llama")
     manifest = await manifest_of(gatherer, jobs, "llama")
-    created = await store.create_jobset(manifest)
+    created = await store.create(JOBSETS, manifest)
     with pytest.raises(errors.AlreadyExists, match=r"jobsets .*/llama"):
-        await store.create_jobset(manifest)
-    found = await store.get_jobset(jobs.namespace, "llama")
+        await store.create(JOBSETS, manifest)
+    found = await store.get(JOBSETS, jobs.namespace, "llama")
     assert found is not None
     assert found["metadata"]["uid"] == created["metadata"]["uid"]
 
@@ -108,7 +110,7 @@ async def test_stale_status_is_refused(store: Storage, jobs: Jobs) -> None:
     job = jobs.create("llama")
     jobs.patch("llama", suspend=True)
     with pytest.raises(errors.Conflict):
-        await store.patch_status(job, {"phase": "Queued"})
+        await store.patch(JOBS, Target.unchanged(job), QUEUED, subresource="status")
     assert "status" not in jobs.get("llama")
 
 
@@ -117,22 +119,22 @@ async def test_status_of_an_earlier_job_of_the_name_is_refused(store: Storage, j
     jobs.api.delete(f"{jobs.path}/llama")
     jobs.create("llama")
     with pytest.raises(errors.Conflict):
-        await store.patch_status(earlier, {"phase": "Queued"})
+        await store.patch(JOBS, Target.unchanged(earlier), QUEUED, subresource="status")
     assert "status" not in jobs.get("llama")
 
 
 async def test_stale_or_foreign_jobset_is_left_alone(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
     jobs.create("llama")
-    created = await store.create_jobset(await manifest_of(gatherer, jobs, "llama"))
+    created = await store.create(JOBSETS, await manifest_of(gatherer, jobs, "llama"))
     resumed = await resume(store, jobs.namespace, "llama")
     assert resumed["spec"]["suspend"] is False
     with pytest.raises(errors.Conflict):
-        await store.set_jobset_suspended(created, suspended=True)
+        await store.patch(JOBSETS, Target.unchanged(created), {"spec": {"suspend": True}})
     with pytest.raises(errors.Conflict):
-        await store.delete_jobset({"metadata": {**created["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}})
-    await store.delete_jobset(resumed)
+        await store.delete(JOBSETS, replace(Target.same(created), uid="00000000-0000-0000-0000-000000000000"))
+    await store.delete(JOBSETS, Target.same(resumed))
     wait_for("the JobSet to go", lambda: jobs.jobset("llama") is None)
-    await store.delete_jobset(resumed)
+    await store.delete(JOBSETS, Target.same(resumed))
 
 
 async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +142,7 @@ async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeyp
     for name in names:
         jobs.create(name, suspend=True)
     monkeypatch.setattr(client, "PAGE", 2)
-    found = [job async for job in store.list_jobs(jobs.namespace)]
+    found = await store.list(JOBS, jobs.namespace)
     assert sorted(job["metadata"]["name"] for job in found) == names
 
 
@@ -163,17 +165,17 @@ async def test_answer_has_its_class(
         kubeconfig = OperatorProcess(installed, operator_directory, url=proxy.url).kubeconfig
         async with await connect(kubeconfig) as store:
             if error is None:
-                assert await store.get_job("default", "llama") is None
+                assert await store.get(JOBS, "default", "llama") is None
             else:
                 with pytest.raises(error, match=f"get tputrainingjobs default/llama: {status}: by the test"):
-                    await store.get_job("default", "llama")
+                    await store.get(JOBS, "default", "llama")
 
 
 async def test_silence_is_unavailable(installed: ControlPlane, operator_directory: Path) -> None:
     kubeconfig = OperatorProcess(installed, operator_directory, url="http://127.0.0.1:1").kubeconfig
     async with await connect(kubeconfig) as store:
         with pytest.raises(errors.Unavailable, match="no answer"):
-            await anext(store.list_jobs(None))
+            await store.list(JOBS, None)
 
 
 async def test_stale_decision_does_nothing(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
@@ -201,7 +203,7 @@ async def test_two_operators_make_one_jobset_run(store: Storage, gatherer: Gathe
     assert await one_pass(store, gatherer, jobs, "llama") is Step.DELETE
     wait_for("the JobSet to go", lambda: jobs.jobset("llama") is None)
 
-    await store.create_jobset(late)
+    await store.create(JOBSETS, late)
 
     assert await one_pass(store, gatherer, jobs, "llama") is Step.DELETE
     assert jobs.get("llama")["status"]["phase"] == "Succeeded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 from datetime import UTC, datetime
@@ -12,7 +13,17 @@ from tpujob_operator import metrics
 from tpujob_operator.decide.chain import Decision, Note
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import (
+    EVENTS,
+    JOBS,
+    JOBSETS,
+    NETWORK_POLICIES,
+    SECRETS,
+    WORKER_JOBS,
+    WORKLOADS,
+    Storage,
+    Target,
+)
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.state import Observed
 from tpujob_resource.models.manager import prebuilt_workload
@@ -69,7 +80,7 @@ async def _confirm(storage: Storage, job: Object) -> None:
         Conflict: it has another one, or is gone.
     """
     metadata = job["metadata"]
-    now = await storage.get_job(metadata["namespace"], metadata["name"])
+    now = await storage.get(JOBS, metadata["namespace"], metadata["name"])
     if now is None or now["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
         what = f"confirm {kubernetes_names.PLURAL} {metadata['namespace']}/{metadata['name']}"
         raise errors.Conflict(what, None, "it has changed since it was seen")
@@ -79,7 +90,7 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
     """Writes the changes of the status, and their Events; returns whether there are any."""
     if not decision.patch:
         return False
-    await storage.patch_status(job, dict(decision.patch))
+    await storage.patch(JOBS, Target.unchanged(job), {"status": dict(decision.patch)}, subresource="status")
     metrics.STATUS_WRITES.inc()
     before, after = observed.status.phase, decision.status.phase
     if before != after:
@@ -100,7 +111,9 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
 
 async def _tell(storage: Storage, job: Object, note: Note) -> None:
     try:
-        await storage.create_event(event(job, note, datetime.now(UTC)))
+        await storage.create(EVENTS, event(job, note, datetime.now(UTC)))
+    except errors.AlreadyExists:
+        return
     except errors.ApiError as error:
         # The status has the same information; a namespace that is being deleted, for example, accepts no Events.
         logger.warning("Event not written: %s", error)
@@ -110,10 +123,10 @@ async def _write_network_policy(storage: Storage, policy: Object) -> bool:
     """Creates the NetworkPolicy, or patches the observed one; returns False if there is one that was not observed."""
     metadata = policy["metadata"]
     if "uid" in metadata:
-        await storage.patch_network_policy(policy)
+        await storage.patch(NETWORK_POLICIES, Target.unchanged(policy), policy)
     else:
         try:
-            await storage.create_network_policy(policy)
+            await storage.create(NETWORK_POLICIES, policy)
         except errors.AlreadyExists:
             logger.info("NetworkPolicy was there: %s/%s", metadata["namespace"], metadata["name"])
             return False
@@ -124,7 +137,10 @@ async def _write_network_policy(storage: Storage, policy: Object) -> bool:
 async def _resize(storage: Storage, observed: Observed, workers: int) -> None:
     assert observed.worker_job is not None  # its size is what was found to differ
     job, metadata = observed.worker_job, observed.manifest["metadata"]
-    await storage.resize_worker_job(metadata["namespace"], job.name, workers, resource_version=job.resource_version)
+    # Both in one write: the API server requires that they stay equal.
+    size = {"spec": {"parallelism": workers, "completions": workers}}
+    target = Target(metadata["namespace"], job.name, resource_version=job.resource_version)
+    await storage.patch(WORKER_JOBS, target, size)
     logger.info("Workers changed: %s/%s, %d to %d", metadata["namespace"], metadata["name"], job.workers, workers)
 
 
@@ -132,9 +148,11 @@ async def _create(storage: Storage, manifest: Object, secret: Object | None) -> 
     metadata = manifest["metadata"]
     if secret is not None:
         # A later incarnation finds the one of the first.
-        await storage.create_secret({**secret, "stringData": {kubernetes_names.SECRET_KEY: shared_secret.draw()}})
+        with contextlib.suppress(errors.AlreadyExists):
+            drawn = {kubernetes_names.SECRET_KEY: shared_secret.draw()}
+            await storage.create(SECRETS, {**secret, "stringData": drawn})
     try:
-        await storage.create_jobset(manifest)
+        await storage.create(JOBSETS, manifest)
     except errors.AlreadyExists as error:
         # Created by an earlier run of the operator, or by another client; a fresh read shows which.
         raise errors.Conflict(error.request, error.status, error.message) from error
@@ -149,20 +167,22 @@ async def _keep_workload(storage: Storage, job: Object, name: str) -> None:
     elsewhere.
     """
     metadata = job["metadata"]
-    workload = await storage.get_workload(metadata["namespace"], name)
+    workload = await storage.get(WORKLOADS[0], metadata["namespace"], name)
     owners = [] if workload is None else workload["metadata"].get("ownerReferences") or []
     if workload is None or any(owner["uid"] == metadata["uid"] for owner in owners):
         return
     kind = {"apiVersion": kubernetes_names.API_VERSION, "kind": kubernetes_names.KIND}
     owner = {**kind, "name": metadata["name"], "uid": metadata["uid"]}
-    await storage.set_workload_owners(workload, [*owners, owner])
+    patch = {"metadata": {"ownerReferences": [*owners, owner]}}
+    await storage.patch(WORKLOADS[0], Target.unchanged(workload), patch)
 
 
 async def _change(storage: Storage, jobset: Object, step: Step) -> None:
     if step is Step.DELETE:
-        await storage.delete_jobset(jobset)
+        # It exists, being deleted, until its pods are gone: they must not run at the same time as those of another one.
+        await storage.delete(JOBSETS, Target.same(jobset), propagation="Foreground")
     else:
-        await storage.set_jobset_suspended(jobset, suspended=step is Step.SUSPEND)
+        await storage.patch(JOBSETS, Target.unchanged(jobset), {"spec": {"suspend": step is Step.SUSPEND}})
     metadata = jobset["metadata"]
     logger.info("JobSet step done: %s/%s, %s", metadata["namespace"], metadata["name"], step.name.lower())
 

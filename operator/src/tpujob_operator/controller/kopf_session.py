@@ -22,7 +22,7 @@ from tpujob_operator.kube.client import JOBS
 from tpujob_operator.kube.requests import Object, lines
 from tpujob_resource.models.decoding import decoded, readable
 
-_JOBS_PATH = re.compile(rf"{re.escape(JOBS[0])}(?:/namespaces/([^/]+))?/{JOBS[1]}$")
+_JOBS_PATH = re.compile(rf"{re.escape(JOBS.root)}(?:/namespaces/([^/]+))?/{JOBS.plural}$")
 _IDENTITY = ("namespace", "name", "uid", "resourceVersion")
 
 

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 
 from tpujob_operator import metrics
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import LEASES, Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.settings import Settings
 
@@ -88,9 +88,9 @@ class Leadership:
             ApiError: It could not be read or written, for example because another client was faster.
         """
         began = self._clock()
-        lease = await self._storage.get_lease(self._namespace, LEASE)
+        lease = await self._storage.get(LEASES, self._namespace, LEASE)
         if lease is None:
-            await self._storage.create_lease(self._lease({}))
+            await self._storage.create(LEASES, self._lease({}))
         else:
             version, last_changed_at = lease["metadata"]["resourceVersion"], began
             if self._seen[0] == version:
@@ -101,12 +101,12 @@ class Leadership:
                 self._sure_until = float("-inf")
                 return
             if holder == self._identity and self._is_new:
-                await self._storage.replace_lease(_given_back(lease))
+                await self._storage.replace(LEASES, _given_back(lease))
                 self._is_new, self._offered_until = False, began + OFFER_SECONDS
                 return
             if not holder and began < self._offered_until:
                 return
-            await self._storage.replace_lease(self._lease(lease))
+            await self._storage.replace(LEASES, self._lease(lease))
         self._is_new = False
         # If it was not sure for a while, it skipped reconciles: this counts as another election.
         self._led = self._led and self.is_leader
@@ -118,10 +118,10 @@ class Leadership:
             return
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                lease = await self._storage.get_lease(self._namespace, LEASE)
+                lease = await self._storage.get(LEASES, self._namespace, LEASE)
                 if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                     self._sure_until = float("-inf")
-                    await self._storage.replace_lease(_given_back(lease))
+                    await self._storage.replace(LEASES, _given_back(lease))
         except (errors.ApiError, TimeoutError) as error:
             logger.warning("Lease %s/%s not given back: %s", self._namespace, LEASE, error or "no answer")
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.decide.place import is_over, place_step
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import PRIORITY_CLASSES, WORKLOADS, Storage, Target
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
+from tpujob_operator.observe.workloads import workloads_of
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class Places:
 
     async def _look(self, observed: Observed) -> float:
         interval = max(INTERVAL_SECONDS, len(self._looks) / MOST_LOOKS_PER_SECOND)
-        workloads = await self._storage.list_workloads(observed.namespace, job_uid=observed.uid)
+        workloads = await workloads_of(self._storage, observed.namespace, observed.uid)
         if workloads is None:
             logger.warning("No place asked for: %s/%s, Kueue is not installed", observed.namespace, observed.name)
             return interval
@@ -68,12 +70,13 @@ class Places:
         if step.problems:
             logger.warning("No place asked for: %s/%s: %s", observed.namespace, observed.name, "; ".join(step.problems))
         for workload in step.delete:
-            await self._storage.delete_workload(workload)
+            await self._storage.delete(WORKLOADS[0], Target.same(workload))
             logger.info("Workload deleted: %s/%s", observed.namespace, workload["metadata"]["name"])
         if step.delete:
             return step.pause_seconds
         if step.create is not None:
-            await self._storage.create_workload(step.create)
+            with contextlib.suppress(errors.AlreadyExists):
+                await self._storage.create(WORKLOADS[0], step.create)
             logger.info("Workload created: %s/%s", observed.namespace, step.create["metadata"]["name"])
         return OVER_SECONDS if observed.spec.suspend or is_over(observed) else interval
 
@@ -82,7 +85,7 @@ class Places:
         if name is None:
             return None
         try:
-            found = await self._storage.get_priority_class(name)
+            found = await self._storage.get(PRIORITY_CLASSES, None, name)
         except errors.Forbidden:
             return None  # an operator for some namespaces may not read cluster-wide objects
         return None if found is None else int(found["value"])

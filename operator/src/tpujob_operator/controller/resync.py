@@ -18,7 +18,7 @@ from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.backoff import backoff_seconds
-from tpujob_operator.kube.client import JOBS, Storage
+from tpujob_operator.kube.client import JOBS, JOBSETS, Storage
 from tpujob_operator.kube.list_watch import isolated
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Key, TerminationCache
@@ -108,16 +108,18 @@ class Resync:
         jobs: list[Object] = []
         facts: dict[Key, JobFacts] = {}
         still_open: set[Key] = set()
-        async for job in self._storage.list_jobs(namespace):
-            jobs.append(_reference(job))
-            with isolated(JOBS, job):
-                stored = StoredJob(manifest=job)
-                if stored.other_manager is None:
-                    owner = stored.owner(self._settings.owner_label)
-                    facts[_key(job)] = JobFacts.of(stored.spec, stored.status, owner=owner)
-                if not _is_over(stored):
-                    still_open.add(_key(job))
-        jobsets = [_reference(jobset) async for jobset in self._storage.list_jobsets(namespace)]
+        async for page in self._storage.pages(JOBS, namespace):
+            for job in page["items"]:
+                jobs.append(_reference(job))
+                with isolated(JOBS, job):
+                    stored = StoredJob(manifest=job)
+                    if stored.other_manager is None:
+                        owner = stored.owner(self._settings.owner_label)
+                        facts[_key(job)] = JobFacts.of(stored.spec, stored.status, owner=owner)
+                    if not _is_over(stored):
+                        still_open.add(_key(job))
+        made = self._storage.pages(JOBSETS, namespace, labels=kubernetes_names.JOB_NAME)
+        jobsets = [_reference(jobset) async for page in made for jobset in page["items"]]
         self._staleness.note_listed(kubernetes_names.PLURAL, jobs, namespace)
         self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets, namespace)
         self._jobs.keep_only(facts, namespace)

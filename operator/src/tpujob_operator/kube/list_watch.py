@@ -64,9 +64,9 @@ def isolated(resource: Resource, manifest: Object) -> Iterator[None]:
     try:
         yield
     except Exception:
-        metrics.UNREADABLE.labels(resource[1]).inc()
+        metrics.UNREADABLE.labels(resource.plural).inc()
         metadata = manifest["metadata"]
-        logger.exception("Left aside: %s %s/%s", resource[1], metadata["namespace"], metadata["name"])
+        logger.exception("Left aside: %s %s/%s", resource.plural, metadata["namespace"], metadata["name"])
 
 
 class ListWatch:
@@ -114,7 +114,7 @@ class ListWatch:
                 metrics.WATCH_RESTARTS.inc()
                 delay = backoff_seconds(self.failures, longest=LONGEST_RETRY_SECONDS)
                 level = logging.WARNING if self.failures > QUIET_RETRIES else logging.INFO
-                logger.log(level, "Watching %s again in %.1f s: %s", self._resource[1], delay, error)
+                logger.log(level, "Watching %s again in %.1f s: %s", self._resource.plural, delay, error)
                 await asyncio.sleep(delay)
 
     async def _watch(self) -> bool:
@@ -122,14 +122,14 @@ class ListWatch:
         told = False
         events = self._storage.watch(self._resource, self._namespace, selector=self._selector, version=self._version)
         async for kind, manifest in events:
-            metrics.WATCH_LAST_EVENT.labels(self._resource[1]).set_to_current_time()
+            metrics.WATCH_LAST_EVENT.labels(self._resource.plural).set_to_current_time()
             if kind == "OPENED":
                 self.is_live = True
                 continue
             told = True
             self._version = manifest["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
-                metrics.WATCH_EVENTS.labels(self._resource[1]).inc()
+                metrics.WATCH_EVENTS.labels(self._resource.plural).inc()
                 with isolated(self._resource, manifest):
                     self._sink.changed(manifest, deleted=kind == "DELETED")
         return told

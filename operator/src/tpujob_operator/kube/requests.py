@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -18,8 +18,6 @@ from tpujob_resource.models.decoding import decoded
 
 type Object = dict[str, Any]
 """A Kubernetes object as decoded JSON."""
-type Resource = tuple[str, str]
-"""Path of an API group and version, and the plural of a kind in it."""
 
 PAGE_BYTES = 8 * 2**20
 """Most bytes of a page of a list: decoded, it takes up to 25 times as many. One object has at most 1.5 MiB."""
@@ -31,6 +29,21 @@ WATCH_SECONDS = 240
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class Resource(NamedTuple):
+    """A kind of object."""
+
+    api_version: str
+    """API group and version, such as `apps/v1`, or `v1`; empty for the list of API groups."""
+    plural: str
+
+    @property
+    def root(self) -> str:
+        """The path of the API group and version."""
+        if not self.api_version:
+            return ""
+        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
 
 
 class Requests:
@@ -79,7 +92,7 @@ class Requests:
         except CONNECTION_ERRORS as error:
             raise errors.Unavailable(what, None, f"{type(error).__name__}: {error}") from error
         finally:
-            metrics.API_REQUESTS.labels(method, resource[1], status).inc()
+            metrics.API_REQUESTS.labels(method, resource.plural, status).inc()
         return _decoded(what, response.status, data)
 
     async def watch(
@@ -162,13 +175,12 @@ def describe(
     method: str, resource: Resource, namespace: str | None, name: str | None = None, subresource: str | None = None
 ) -> str:
     """A request as errors name it: `get jobsets team/llama`."""
-    kind = resource[1] + (f"/{subresource}" if subresource else "")
+    kind = resource.plural + (f"/{subresource}" if subresource else "")
     return f"{method.lower()} {kind} {namespace or '*'}/{name or ''}"
 
 
 def _path(resource: Resource, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
-    prefix, plural = resource
-    parts = [prefix, *(["namespaces", quote(namespace)] if namespace else []), plural]
+    parts = [resource.root, *(["namespaces", quote(namespace)] if namespace else []), resource.plural]
     if name is not None:
         parts += [quote(name), *([subresource] if subresource else [])]
     return "/".join(parts)

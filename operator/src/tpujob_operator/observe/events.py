@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import EVENTS, Storage
 from tpujob_operator.observe.state import Host, JobSetState, Notice
 from tpujob_operator.observe.untrusted import clean_text
 from tpujob_resource.models.stored import StoredJob
@@ -23,7 +23,8 @@ async def capacity_notices(storage: Storage, namespace: str, hosts: Sequence[Hos
         return ()
     first = min(waiting, key=lambda host: (host.slice_index, host.host_index))
     notices = []
-    for event in await storage.list_events_of_pod(namespace, first.pod):
+    selector = f"involvedObject.kind=Pod,involvedObject.name={first.pod}"
+    for event in await storage.list(EVENTS, namespace, fields=selector):
         last_seen = parse_time(_last_seen(event))
         if last_seen is not None:
             notices.append(
@@ -36,7 +37,8 @@ async def jobset_warning(storage: Storage, namespace: str, jobset: JobSetState) 
     """JobSet's newest warning, for a JobSet that should have pods and has none; None: there is no warning."""
     if jobset.being_deleted:
         return None
-    events = await storage.list_warnings_about(namespace, kind=kubernetes_names.JOBSET_KIND, name=jobset.name)
+    selector = f"type=Warning,involvedObject.kind={kubernetes_names.JOBSET_KIND},involvedObject.name={jobset.name}"
+    events = await storage.list(EVENTS, namespace, fields=selector)
     about = [event for event in events if event["involvedObject"].get("uid") == jobset.uid]
     newest = max(about, key=_last_seen, default=None)
     return None if newest is None else clean_text(newest.get("message"), limit=NOTICE_LENGTH) or None
@@ -44,7 +46,7 @@ async def jobset_warning(storage: Storage, namespace: str, jobset: JobSetState) 
 
 async def creation_failure(storage: Storage, job: StoredJob, jobset: JobSetState) -> str | None:
     """The newest message on why missing pods of this JobSet cannot be created; None: there is none."""
-    events = await storage.list_events(job.namespace, reason="FailedCreate")
+    events = await storage.list(EVENTS, job.namespace, fields="type=Warning,reason=FailedCreate")
     prefix = f"{jobset.name}-{kubernetes_names.REPLICATED_JOB}-"
     about = [
         event

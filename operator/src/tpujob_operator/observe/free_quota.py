@@ -11,11 +11,12 @@ from decimal import Decimal
 from typing import Any
 
 from tpujob_contract.values.quantity import quantity
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import CLUSTER_QUEUES, JOBSETS, Storage, first_served
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.free_slices import Need, need_of
 from tpujob_operator.observe.interval_count import IntervalCount
 from tpujob_operator.observe.terminations import Key
+from tpujob_operator.observe.workloads import workloads_of
 
 type Share = tuple[str, str]
 """Names of a resource and of its flavor."""
@@ -49,13 +50,14 @@ class FreeQuotaReader:
         self._counts.forget(key)
 
     async def _look(self, namespace: str, jobset: str, jobset_uid: str, wanted: int) -> int:
-        workloads = await self._storage.list_workloads(namespace, job_uid=jobset_uid)
+        workloads = await workloads_of(self._storage, namespace, jobset_uid)
         admission = next((found for each in workloads or [] if (found := _admission(each))), None)
-        manifest = await self._storage.get_jobset(namespace, jobset)
+        manifest = await self._storage.get(JOBSETS, namespace, jobset)
         need = None if manifest is None else need_of(manifest)
         if admission is None or need is None:
             return 0
-        queue = await self._storage.get_cluster_queue(admission["clusterQueue"])
+        name = admission["clusterQueue"]
+        queue = await first_served(CLUSTER_QUEUES, lambda resource: self._storage.get(resource, None, name))
         return 0 if queue is None else min(wanted, slices_within_quota(queue, admission, need))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.values.quantity import quantity
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import JOBSETS, NODES, PODS, Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.from_objects import hosts_job
 from tpujob_operator.observe.interval_count import IntervalCount
@@ -72,11 +72,11 @@ class FreeSliceReader:
         self._counts.forget(key)
 
     async def _look(self, namespace: str, jobset: str, wanted: int) -> int:
-        manifest = await self._storage.get_jobset(namespace, jobset)
+        manifest = await self._storage.get(JOBSETS, namespace, jobset)
         need = None if manifest is None else need_of(manifest)
         if need is None:
             return 0
-        nodes = [node for node in await self._storage.list_nodes(need.selector) if may_run(node, need)]
+        nodes = [node for node in await self._storage.list(NODES, None, labels=need.selector) if may_run(node, need)]
         if need.domain is None:
             return min(wanted, await self._room(nodes, need, enough=wanted * need.hosts) // need.hosts)
         found = 0
@@ -89,7 +89,8 @@ class FreeSliceReader:
         """The number of pods that fit on these nodes, counted up to `enough`; `is_whole`: 0 if a node is full."""
         total = 0
         for node in nodes:
-            pods = await self._storage.list_pods_on_node(node["metadata"]["name"])
+            selector = f"spec.nodeName={node['metadata']['name']},status.phase!=Failed,status.phase!=Succeeded"
+            pods = await self._storage.list(PODS, None, fields=selector)
             room = pods_that_fit(node, pods, need)
             if is_whole and not room:
                 return 0

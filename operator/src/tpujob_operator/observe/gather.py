@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import (
+    JOBS,
+    JOBSETS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PODS,
+    WORKER_JOBS,
+    Storage,
+)
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.cache import Cache, KeptJobSet, kept_jobset
 from tpujob_operator.observe.events import capacity_notices, creation_failure, jobset_warning
@@ -103,7 +111,7 @@ class Gatherer:
             kept = await self._jobset(key, job, fresh=fresh)
         except errors.NotServed:
             # A recorded JobSet must not be taken for missing because of this.
-            if job.status.internal.job_set_uid or await self._storage.serves_jobsets():
+            if job.status.internal.job_set_uid or await self._storage.serves(JOBSETS):
                 raise
             return Observed(manifest=manifest, serves_jobsets=False, now=self._clock()), None
         if kept is None:
@@ -169,7 +177,7 @@ class Gatherer:
         if not keeps_pods or not is_held or self._namespace_rights.is_missing(key[0]):
             return False
         try:
-            namespace = await self._storage.get_namespace(key[0])
+            namespace = await self._storage.get(NAMESPACES, None, key[0])
         except errors.Forbidden as error:
             self._namespace_rights.note(key[0], error)
             return False
@@ -199,7 +207,7 @@ class Gatherer:
     async def _job(self, key: Key, *, fresh: bool) -> Object | None:
         if not fresh:
             return self._cache.jobs.get(key)
-        job = await self._storage.get_job(*key)
+        job = await self._storage.get(JOBS, *key)
         if job is not None:
             self._cache.jobs.put(job)
         return job
@@ -212,7 +220,7 @@ class Gatherer:
         namespace, name = key[0], job.status.job_set or key[1]
         if not fresh and key not in self._unlabelled:
             return self._cache.jobsets.get(namespace, name)
-        jobset = await self._storage.get_jobset(namespace, name)
+        jobset = await self._storage.get(JOBSETS, namespace, name)
         self._unlabelled.discard(key)
         if jobset is None:
             return None
@@ -225,7 +233,7 @@ class Gatherer:
     async def _pods(self, key: Key, *, fresh: bool) -> list[PodState]:
         if not fresh:
             return self._cache.pods.of(key)
-        pods = await self._storage.list_pods(*key)
+        pods = await self._storage.list(PODS, key[0], labels=f"{kubernetes_names.JOB_NAME}={key[1]}")
         self._evidence.note_all(key, pods)
         return [state for pod in pods if (state := pod_state(pod)) is not None]
 
@@ -282,7 +290,7 @@ class Gatherer:
         if not was_resized or not is_elastic(job.spec) or jobset.outcome is not None or jobset.being_deleted:
             return None
         name = kubernetes_names.worker_job_name(jobset.name)
-        found = await self._storage.get_worker_job(job.namespace, name)
+        found = await self._storage.get(WORKER_JOBS, job.namespace, name)
         if found is None:
             return None
         workers, version = found["spec"]["parallelism"], found["metadata"]["resourceVersion"]
@@ -310,7 +318,7 @@ class Gatherer:
             return None
         if read_at is not None and (now - read_at < self._settings.resync_seconds or is_at_rest):
             return None
-        policy = await self._storage.get_network_policy(key[0], kubernetes_names.child_name(key[1]))
+        policy = await self._storage.get(NETWORK_POLICIES, key[0], kubernetes_names.child_name(key[1]))
         self._policies_read[key] = now
         return PolicyState() if policy is None else _policy_state(policy)
 

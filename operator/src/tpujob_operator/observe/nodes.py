@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import NODES, Storage
 from tpujob_operator.observe.pod_state import PodState
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.observe.terminations import Key
@@ -67,7 +67,7 @@ class NodeWatch:
         if wanted and now - self._looked_at.get(key, float("-inf")) >= INTERVAL_SECONDS:
             self._looked_at[key] = now
             for name in sorted({place.node for place in wanted}):
-                node = await self._storage.get_node(name)
+                node = await self._storage.get(NODES, None, name)
                 for place in (place for place in wanted if place.node == name):
                     trouble = node_trouble(node, placed_at=place.placed_at)
                     if trouble is not None:
@@ -80,7 +80,7 @@ class NodeWatch:
         now = asyncio.get_running_loop().time()
         if wanted and now - self._labels_read.get(key, float("-inf")) >= INTERVAL_SECONDS:
             self._labels_read[key] = now
-            found = {name: await self._storage.get_node(name) for name in wanted}
+            found = {name: await self._storage.get(NODES, None, name) for name in wanted}
             self._labels[key] = {
                 name: node["metadata"].get("labels") or {} for name, node in found.items() if node is not None
             }

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import LOCAL_QUEUES, Storage, first_served
+from tpujob_operator.kube.requests import Object, Resource
 from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.state import QueuePosition
 from tpujob_operator.observe.terminations import Key
@@ -66,15 +67,19 @@ class QueuePositions:
 
     async def _look(self, key: Key) -> tuple[float, Mapping[str, QueuePosition]]:
         """Seconds until the next read, and the positions; errors are only logged, and do not fail the reconcile."""
+
+        async def pending(resource: Resource) -> Object | None:
+            return await self._storage.get(resource, *key, "pendingworkloads", query={"limit": str(MOST_LISTED)})
+
         try:
-            items = await self._storage.list_pending_workloads(*key, limit=MOST_LISTED)
+            found = await first_served(LOCAL_QUEUES, pending)
         except errors.Forbidden as error:
             self._rights.note(key[0], error)
             return UNSERVED_SECONDS, {}
         except errors.ApiError as error:
             logger.warning("The order of queue %s/%s cannot be read: %s", *key, error)
             return UNSERVED_SECONDS, {}
-        return (UNSERVED_SECONDS, {}) if items is None else (INTERVAL_SECONDS, _parsed(items))
+        return (UNSERVED_SECONDS, {}) if found is None else (INTERVAL_SECONDS, _parsed(found.get("items") or []))
 
 
 def _parsed(items: list[Any]) -> Mapping[str, QueuePosition]:

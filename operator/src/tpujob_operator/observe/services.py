@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import SERVICES, Storage
 from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import Key
@@ -65,7 +65,7 @@ class ServiceReader:
     async def _look(self, key: Key, jobset: JobSetState, now: float) -> _Read:
         name = kubernetes_names.child_name(key[1])
         try:
-            service = await self._storage.get_service(key[0], name)
+            service = await self._storage.get(SERVICES, key[0], name)
         except errors.Forbidden as error:
             self._rights.note(key[0], error)
             return _Read(jobset.uid, now)

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tpujob_contract import kubernetes_names
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import WORKLOADS, Storage, first_served
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.queue_positions import QueuePositions
@@ -39,6 +40,12 @@ PREEMPTED = "Preempted"
 _PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})")
 """In Evicted's message (kubernetes-sigs/kueue:pkg/scheduler/preemption/preemption.go)."""
 _random = random.SystemRandom()
+
+
+async def workloads_of(storage: Storage, namespace: str | None, uid: str) -> list[Object] | None:
+    """Kueue's Workloads for the object of this uid; None: Kueue is not installed."""
+    selector = f"{kubernetes_names.KUEUE_JOB_UID}={uid}"
+    return await first_served(WORKLOADS, lambda resource: storage.list(resource, namespace, labels=selector))
 
 
 class WorkloadReader:
@@ -78,7 +85,7 @@ class WorkloadReader:
         self._read.pop(key, None)
 
     async def _look(self, namespace: str, jobset_uid: str) -> QueueState | None:
-        found = await self._storage.list_workloads(namespace, job_uid=jobset_uid)
+        found = await workloads_of(self._storage, namespace, jobset_uid)
         if found is None:
             return QueueState(is_installed=False)
         if not found:
@@ -93,7 +100,7 @@ class WorkloadReader:
 
     async def _owner(self, namespace: str, job_uid: str) -> str | None:
         """Kind, namespace and name of the job with this uid, from its Workload; None: no Workload shows them."""
-        found = await self._storage.list_workloads(None if self._clusterwide else namespace, job_uid=job_uid)
+        found = await workloads_of(self._storage, None if self._clusterwide else namespace, job_uid)
         for workload in found or []:
             for owner in workload["metadata"].get("ownerReferences") or []:
                 if owner.get("uid") == job_uid:
