@@ -11,7 +11,14 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.state import QueuePosition, QueueState
-from tpujob_operator.observe.workloads import TOO_SHORT, WorkloadReader, preemptor_uid, queue_state
+from tpujob_operator.observe.workloads import (
+    MOST_READS_PER_SECOND,
+    TOO_SHORT,
+    WorkloadReader,
+    interval_seconds,
+    preemptor_uid,
+    queue_state,
+)
 from tpujob_resource.models.times import format_time
 
 LATER = NOW + timedelta(minutes=1)
@@ -157,3 +164,24 @@ def test_looks_within_seconds_are_one_read(found: Any, state: QueueState | None)
     workloads = Workloads(**{JOBSET_UID: found})
     assert look(workloads, times=3) == state
     assert len(workloads.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("jobs", "namespace", "seconds"),
+    [
+        ({"team": 1}, "team", 30),
+        ({"team": 300}, "team", 30),
+        ({"team": 5000}, "team", 500),
+        ({"team": 5000, "small": 30}, "team", 5000 / 9),
+        ({"team": 5000, "small": 30}, "small", 30),
+        ({"team": 5000}, "first", 30),
+        ({f"team-{number}": 100 for number in range(9)}, "team-0", 90),
+    ],
+)
+def test_jobs_of_one_namespace_do_not_delay_the_reads_of_another(
+    jobs: dict[str, int], namespace: str, seconds: float
+) -> None:
+    read = [(of, f"job-{number}") for of, count in jobs.items() for number in range(count)]
+    assert interval_seconds(namespace, read) == pytest.approx(seconds)
+    every = sum(count / interval_seconds(of, read) for of, count in jobs.items())
+    assert every <= MOST_READS_PER_SECOND + 1e-9

@@ -12,17 +12,13 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import PRIORITY_CLASSES, WORKLOADS, Storage, Target
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
-from tpujob_operator.observe.workloads import workloads_of
+from tpujob_operator.observe.workloads import interval_seconds, workloads_of
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 30.0
-"""Between checks of the Workload of one job; nothing watches Workloads."""
 OVER_SECONDS = 600.0
-"""The same once the job is over, or suspended."""
-MOST_LOOKS_PER_SECOND = 10.0
-"""For all such jobs; with more than 300 of them the interval grows."""
+"""Between checks once the job is over, or suspended."""
 
 type _Seen = tuple[str, int, bool]
 """A job's uid and generation, and whether it is over."""
@@ -61,7 +57,7 @@ class Places:
         return seconds
 
     async def _look(self, observed: Observed) -> float:
-        interval = max(INTERVAL_SECONDS, len(self._looks) / MOST_LOOKS_PER_SECOND)
+        interval = interval_seconds(observed.namespace, self._looks)
         workloads = await workloads_of(self._storage, observed.namespace, observed.uid)
         if workloads is None:
             logger.warning("No place asked for: %s/%s, Kueue is not installed", observed.namespace, observed.name)

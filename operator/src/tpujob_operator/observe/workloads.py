@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ FIRST_SECONDS = 5.0
 INTERVAL_SECONDS = 30.0
 """Between reads of one job's Workload."""
 MOST_READS_PER_SECOND = 10.0
-"""For all jobs that wait; with more than 300 of them the interval grows."""
+"""For all jobs that wait; with more than 300 of them the intervals grow in the namespaces with the most."""
 MESSAGE_LENGTH = 600
 INADMISSIBLE = frozenset({"Inadmissible", "Misconfigured", "Suspended"})
 """Reasons of QuotaReserved if a queue does not exist or admits nothing, the last two with Kueue's feature gate
@@ -46,6 +47,17 @@ async def workloads_of(storage: Storage, namespace: str | None, uid: str) -> lis
     """Kueue's Workloads for the object of this uid; None: Kueue is not installed."""
     selector = f"{kubernetes_names.KUEUE_JOB_UID}={uid}"
     return await first_served(WORKLOADS, lambda resource: storage.list(resource, namespace, labels=selector))
+
+
+def interval_seconds(namespace: str, jobs: Iterable[Key]) -> float:
+    """The seconds between reads of the Workload of a job in this namespace, while those of all `jobs` are read."""
+    counts, left = Counter(key[0] for key in jobs), MOST_READS_PER_SECOND
+    for others, (name, count) in enumerate(reversed(counts.most_common())):
+        rate = min(count / INTERVAL_SECONDS, left / (len(counts) - others))
+        if name == namespace:
+            return count / rate
+        left -= rate  # what a namespace with few jobs does not need is left to the others
+    return INTERVAL_SECONDS
 
 
 class WorkloadReader:
@@ -76,7 +88,7 @@ class WorkloadReader:
         except errors.Forbidden as error:
             self._rights.note(key[0], error)
             state = None
-        interval = FIRST_SECONDS if state is None else max(INTERVAL_SECONDS, len(self._read) / MOST_READS_PER_SECOND)
+        interval = FIRST_SECONDS if state is None else interval_seconds(key[0], self._read)
         self._read[key] = (jobset_uid, now + interval * _random.uniform(0.9, 1.1), state)
         return state
 
