@@ -48,7 +48,7 @@ from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.tasks.extraction_bounds import forward_flops, rows_flops
+from tpujob_trainer.tasks.extraction_estimate import forward_flops, rows_flops
 
 VOCABULARY = 512
 

@@ -78,7 +78,7 @@ def test_a_command_imports_nothing_that_it_does_not_need(arguments, heavy):
     assert imported(*arguments) & heavy == set()
 
 
-@pytest.mark.parametrize("program", ["tasks.prerequisites", "main"])
+@pytest.mark.parametrize("program", ["tasks.job_facts", "main"])
 def test_the_trainers_checks_of_a_job_import_no_jax(program):
     said = f"import sys, tpujob_trainer.{program}; print('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,5 +1,6 @@
 """Questions to the trainer's programs: an answer, or one error that says what happened."""
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tpujob.errors import CommandError
 from tpujob.questions.trainer_program import Program, ask, follow
+from tpujob_contract.job_facts import Place, Question
 
 
 @pytest.fixture
@@ -58,16 +60,26 @@ def test_programs_that_compute_do_so_on_cpu(tmp_path):
 
 @pytest.mark.parametrize("each", Program)
 def test_every_program_is_there_and_ends_with_its_own_words(each, tmp_path):
+    place = Place(devices=1, slices=1, platform="cpu", devices_here=1)
+    question = Question(
+        trainer={"steps": 1},
+        checkpoint_dir=None,
+        owner="a/b",
+        place=place,
+        is_run=False,
+        has_all_packages=True,
+        has_figures=False,
+        forecast_workers=None,
+    )
     requests: dict[Program, tuple[Any, ...]] = {
         Program.RUN_REPORT: ({"directories": [str(tmp_path)], "out": str(tmp_path / "report.html")},),
-        Program.FORECAST: ({"trainer": {"steps": 1}, "workers": 1},),
         Program.COMPILE: ("v5e", "4x4"),
         Program.DATA: ({"data": {"path": str(tmp_path / "none")}, "batchSize": 1, "sequenceLength": 8},),
         Program.CHECKPOINTS: (str(tmp_path),),
         Program.STORED_ARRAYS: ("verify", str(tmp_path)),
         Program.EXPORTED_WEIGHTS: (str(tmp_path), sys.executable),
         Program.EXTRACTION: ("status", str(tmp_path)),
-        Program.PREREQUISITES: ({"trainer": {"steps": 1}, "owner": "a/b", "place": {}, "isRun": False},),
+        Program.JOB_FACTS: (dataclasses.asdict(question),),
     }
     with pytest.raises(CommandError) as error:
         ask(each, *requests[each], stdin={"steps": 1} if each is Program.COMPILE else None)

@@ -10,10 +10,11 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from tests.wrong_inputs.files import BOMB
-from tpujob.commands.check import text_of
 from tpujob.job.job_file import read_job
 from tpujob.main import app
 from tpujob.questions.compiled import describe_compiled, fastest
+from tpujob.questions.facts_text import lines
+from tpujob.questions.job_facts import check_job
 from tpujob_contract import ExitCode
 from tpujob_resource.topology.tables import GENERATIONS
 
@@ -21,19 +22,15 @@ HEAD = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: j
 LLAMA = {"model": {"preset": "llama3-8b"}, "data": {"path": "gs://b/x", "tokenizer": "gs://b/t"}, "tokens": 20e9}
 
 
-def check(folder: Path, *options: str, **spec: object) -> tuple[int, str]:
+def job_file(folder: Path, **spec: object) -> Path:
     file = folder / "job.yaml"
     file.write_text(HEAD + "spec: " + json.dumps(spec))
-    done = CliRunner().invoke(app, ["check", str(file), *options])
+    return file
+
+
+def check(folder: Path, *options: str, **spec: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["check", str(job_file(folder, **spec)), *options])
     return done.exit_code, done.output
-
-
-def facts_and_text(folder: Path, *options: str, **spec: object) -> tuple[dict, str]:
-    """The facts of one call, and the text that the command prints of them; each start of a trainer costs seconds."""
-    code, output = check(folder, "-o", "json", *options, **spec)
-    assert code == 0, output
-    facts = json.loads(output)
-    return facts, "\n".join(text_of(facts))
 
 
 def test_the_sums_of_a_large_run(tmp_path: Path) -> None:
@@ -49,15 +46,17 @@ def test_the_sums_of_a_large_run(tmp_path: Path) -> None:
 
 def test_json_has_the_same_facts_and_every_effective_value_if_asked(tmp_path: Path) -> None:
     job = {"accelerator": "v5p-128", "trainer": LLAMA, "checkpointDir": "gs://bucket/c"}
-    facts, text = facts_and_text(tmp_path, "--all", **job)
+    code, text = check(tmp_path, "--all", "-o", "json", **job)
+    assert code == 0, text
+    facts = json.loads(text)
     assert (facts["chips"], facts["hosts"], facts["trainer"]["parameters"]) == (64, 16, 8_030_261_248)
     low, high = facts["trainer"]["hours"]
     # 6 operations for each parameter and token are most of the work.
     assert 6 * 8.03e9 * 20e9 / (459e12 * 64 * 0.5) / 3600 < low < high < 2 * low
-    assert "mesh: fsdp 64: all devices that no other axis takes" in text
     assert facts["effective"]["spec"]["trainer"]["seed"] == 0
     code, text = check(tmp_path, "--all", **job)
     assert code == 0, text
+    assert "mesh: fsdp 64: all devices that no other axis takes" in text
     values = YAML(typ="safe").load(text[text.index("\nspec:") :])["spec"]
     assert values["gracePeriodSeconds"] == 60
     assert (values["trainer"]["optimizer"]["beta1"], values["trainer"]["model"]["layers"]) == (0.9, 32)
@@ -135,8 +134,8 @@ EXTRACTION = {
 
 def test_the_most_that_an_extraction_comes_to_is_known_without_its_data(tmp_path: Path) -> None:
     job = {"accelerator": "v4-8", "workers": 32, "checkpointDir": "gs://bucket/c"}
-    facts, text = facts_and_text(tmp_path, **job, trainer=EXTRACTION)
-    found = facts["extraction"]
+    known = check_job(read_job(job_file(tmp_path, **job, trainer=EXTRACTION)), bandwidth=200e6)
+    found, text = known.as_json()["extraction"], "\n".join(lines(known))
     # Four sites of 4,096 values of two bytes at each token, and its number in four.
     assert found["row_bytes"] == 512 * (4 * 4096 * 2 + 4)
     assert found["value_bytes"] == 100_000 * found["row_bytes"]

@@ -15,7 +15,7 @@ from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.tasks.batch.corpus_listing import rows_of_units
 from tpujob_trainer.tasks.batch.parts import mean_length
 from tpujob_trainer.tasks.batch.tasks import BatchTask
-from tpujob_trainer.tasks.extraction_bounds import rows_flops
+from tpujob_trainer.tasks.extraction_estimate import rows_flops
 
 LONGEST, BATCH, ROWS = 256, 8, 40_000
 

@@ -1,5 +1,6 @@
 """Plain mistakes are found without a device, each with the exit code with which the run would end."""
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -7,11 +8,12 @@ import os
 import pytest
 
 from tpujob_contract import ExitCode
+from tpujob_contract.job_facts import Place
 from tpujob_trainer.checkpoint.lock import LOCK, OWNER, model_differences
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.tasks.prerequisites import look
+from tpujob_trainer.tasks.prerequisites import check_prerequisites
 
-PLACE = {"devices": 2, "devicesHere": 2, "slices": 1, "platform": "cpu"}
+PLACE = Place(devices=2, slices=1, platform="cpu", devices_here=2)
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def found(desk, *, is_run=True, has_all_packages=True, data=None, place=PLACE, *
         "batchSize": 2,
         "sequenceLength": 32,
     }
-    return look(
+    problems, warnings = check_prerequisites(
         parse_config({**config, **block}),
         checkpoint_dir=str(desk / "checkpoints"),
         owner="team/job",
@@ -36,12 +38,12 @@ def found(desk, *, is_run=True, has_all_packages=True, data=None, place=PLACE, *
         is_run=is_run,
         has_all_packages=has_all_packages,
     )
+    assert warnings == ()
+    return problems
 
 
 def test_a_right_job_has_no_problem(desk):
-    result = found(desk)
-    assert (result["problems"], result["warnings"], result["unseen"]) == ([], [], [])
-    assert result["state_bytes"] > 0
+    assert found(desk) == ()
 
 
 @pytest.mark.parametrize(
@@ -56,9 +58,9 @@ def test_a_right_job_has_no_problem(desk):
     ids=["path", "tokenizer", "name on the hub", "rows", "memory"],
 )
 def test_mistakes_in_the_block_are_problems(desk, block, words, code):
-    (problem,) = found(desk, **block)["problems"]
-    assert problem["message"].startswith(words) or words in problem["message"]
-    assert problem["exit_code"] == code
+    (problem,) = found(desk, **block)
+    assert problem.message.startswith(words) or words in problem.message
+    assert problem.exit_code == code
 
 
 CODE = """
@@ -105,21 +107,21 @@ OWN = {
 @pytest.mark.usefixtures("code")
 @pytest.mark.parametrize(("block", "words", "always"), OWN.values(), ids=OWN.keys())
 def test_own_code_is_imported_before_the_start(desk, block, words, always):
-    (problem,) = found(desk, **block)["problems"]
-    assert problem["message"].startswith(words)
-    assert problem["exit_code"] == ExitCode.CONFIGURATION
+    (problem,) = found(desk, **block)
+    assert problem.message.startswith(words)
+    assert problem.exit_code == ExitCode.CONFIGURATION
     for more in ({"is_run": False}, {"has_all_packages": False}):
-        assert bool(found(desk, **more, **block)["problems"]) == always
+        assert bool(found(desk, **more, **block)) == always
 
 
 def test_both_data_and_tokenizer_are_named_at_once(desk):
-    problems = found(desk, data={"path": "/nowhere", "tokenizer": "/nowhere"})["problems"]
-    assert len(problems) == 2
+    assert len(found(desk, data={"path": "/nowhere", "tokenizer": "/nowhere"})) == 2
 
 
-def test_addresses_are_not_asked_for_a_job_of_another_place(desk):
-    result = found(desk, is_run=False, data={"path": "gs://no-bucket/x", "tokenizer": "gs://no-bucket/t"})
-    assert (result["problems"], result["unseen"]) == ([], [])
+def test_addresses_are_not_asked_for_a_job_of_another_place(desk, caplog):
+    caplog.set_level("DEBUG", "tpujob_trainer")
+    assert found(desk, is_run=False, data={"path": "gs://no-bucket/x", "tokenizer": "gs://no-bucket/t"}) == ()
+    assert caplog.records == []
 
 
 def of_another_job(folder):
@@ -137,15 +139,15 @@ def without_a_word(folder):
 def test_a_directory_of_another_job_is_a_problem(desk, make, words):
     (desk / "checkpoints").mkdir()
     make(desk / "checkpoints")
-    (problem,) = found(desk)["problems"]
-    assert words in problem["message"]
-    assert problem["exit_code"] == ExitCode.CONFIGURATION
+    (problem,) = found(desk)
+    assert words in problem.message
+    assert problem.exit_code == ExitCode.CONFIGURATION
 
 
 def test_a_file_in_the_place_of_the_directory_is_a_problem(desk):
     (desk / "checkpoints").write_text("")
-    (problem,) = found(desk)["problems"]
-    assert "is not a directory" in problem["message"]
+    (problem,) = found(desk)
+    assert "is not a directory" in problem.message
 
 
 def test_a_live_run_is_named(desk):
@@ -154,10 +156,10 @@ def test_a_live_run_is_named(desk):
         lock.write("pid 7 on host here\n")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (problem,) = found(desk)["problems"]
-    assert "another run is writing" in problem["message"]
-    assert "pid 7 on host here; end it first (Ctrl-C in its `tpujob run`" in problem["message"]
-    assert found(desk)["problems"] == []
+        (problem,) = found(desk)
+    assert "another run is writing" in problem.message
+    assert "pid 7 on host here; end it first (Ctrl-C in its `tpujob run`" in problem.message
+    assert found(desk) == ()
 
 
 def test_a_look_leaves_nothing_behind(desk):
@@ -173,8 +175,7 @@ def test_a_changed_model_is_told_by_its_fields():
 def test_memory_of_this_machine_is_for_its_own_devices_and_not_for_chips(desk):
     """Weights of a terabyte fit no machine here, but may fit a thousand machines, or chips."""
     huge = {"model": {"layers": 400, "embedDim": 16384, "heads": 128}, "batchSize": 65536}
-    everywhere = {**PLACE, "devices": 65536}
-    assert [each["message"] for each in found(desk, place={**everywhere, "devicesHere": 65536}, **huge)["problems"]]
-    assert found(desk, place={**everywhere, "devicesHere": 1}, **huge)["problems"] == []
-    on_chips = {**everywhere, "devicesHere": 65536, "platform": "tpu"}
-    assert found(desk, place=on_chips, **huge)["problems"] == []
+    everywhere = dataclasses.replace(PLACE, devices=65536, devices_here=65536)
+    assert len(found(desk, place=everywhere, **huge)) == 1
+    assert found(desk, place=dataclasses.replace(everywhere, devices_here=1), **huge) == ()
+    assert found(desk, place=dataclasses.replace(everywhere, platform="tpu"), **huge) == ()

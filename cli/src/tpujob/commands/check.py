@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tpujob.commands.options import JobFile, Output, Settings, problems_on_stderr
 from tpujob.output import OutputFormat, write
-
-if TYPE_CHECKING:
-    from tpujob_resource.models.job import TpuTrainingJob
-
 
 CompileStep = Annotated[
     bool,
@@ -86,104 +82,48 @@ def check(
     Also parameters, steps, batches and chip-hours. Everything is calculated, without a device. Hours assume 30 to 50 %
     of the chips' peak.
     """
+    from tpujob.code.unpacked import importable
     from tpujob.errors import CommandError
     from tpujob.job.edit_file import write_trainer_fields
     from tpujob.job.job_file import read_job
     from tpujob.questions.compiled import fastest
+    from tpujob.questions.estimates import MEGABYTE
+    from tpujob.questions.facts_text import lines
+    from tpujob.questions.job_facts import check_job
 
+    is_text = output is OutputFormat.TEXT
     with problems_on_stderr():
         if write_best and (settings or not suggest):
             raise CommandError("--write: goes with --suggest and without --set, as the file is what is compared")
-        facts, effective, exit_code = _facts(
-            read_job(job_file, settings or ()),
-            code=code, bandwidth=bandwidth, data=data, prices=prices, compile_step=compile_step, suggest=suggest,
-        )  # fmt: skip
-    if output is not OutputFormat.TEXT:
-        write(facts | ({"effective": {"spec": effective}} if show_all else {}), output)
-    else:
-        for line in text_of(facts):
+        job = read_job(job_file, settings or ())
+        with importable(code) as environ:
+            facts = check_job(
+                job, bandwidth=bandwidth * MEGABYTE, environ=environ, prices=prices, has_forecast=data,
+                is_compiled=compile_step, suggest=suggest,
+            )  # fmt: skip
+    if is_text:
+        for line in lines(facts):
             typer.echo(line)
         if show_all:
-            write({"spec": _without_none(effective)}, OutputFormat.YAML)
-    best = fastest(facts["compiled"]) if write_best else None
+            write({"spec": _without_none(facts.effective)}, OutputFormat.YAML)
+    else:
+        write(facts.as_json() | ({"effective": {"spec": facts.effective}} if show_all else {}), output)
+    best = fastest(facts.compiled) if write_best and facts.compiled is not None else None
     if best is not None:
         with problems_on_stderr():
             write_trainer_fields(job_file, best["fields"])
-        typer.echo(f"{job_file} has spec.trainer.{best['change']} now", err=output is not OutputFormat.TEXT)
-    for problem in facts["problems"] if output is OutputFormat.TEXT else ():
-        typer.echo(problem, err=True)
-    if facts["problems"]:
-        raise typer.Exit(exit_code)
-    if "compiled" in facts and not facts["compiled"]["step"]["fits"] and best is None:
+        typer.echo(f"{job_file} has spec.trainer.{best['change']} now", err=not is_text)
+    problems = facts.trainer.problems
+    for problem in problems if is_text else ():
+        typer.echo(problem.message, err=True)
+    if problems:
+        raise typer.Exit(problems[0].exit_code)
+    if facts.compiled is not None and not facts.compiled["step"]["fits"] and best is None:
         raise typer.Exit(1)
-
-
-def _facts(
-    job: TpuTrainingJob,
-    *,
-    code: Path | None,
-    bandwidth: float,
-    data: bool,
-    prices: Path | None,
-    compile_step: bool,
-    suggest: bool,
-) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """The facts about the job, its specification with all defaults, and the exit code if there are problems."""
-    from tpujob.code.unpacked import importable
-    from tpujob.questions.compiled import compile_job
-    from tpujob.questions.extraction_estimate import MEGABYTE, on_tpu
-    from tpujob.questions.forecast import forecast, read_prices
-    from tpujob.questions.summary import check_job
-
-    table = None if prices is None else read_prices(prices)
-    with importable(code) as environ:
-        facts, needed = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
-        effective = facts.pop("effective")
-        if data:
-            found = forecast(job, facts.get("trainer"), environ=environ)
-            on_chips = on_tpu(job, found, bandwidth * MEGABYTE) if "value_bytes" in found else {}
-            facts["forecast"] = found | on_chips
-        if table is not None:
-            facts["cost"] = _cost(job, facts, table)
-        if compile_step or suggest:
-            words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
-            facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest, environ=environ)
-    return facts, effective, needed.exit_code
-
-
-def text_of(facts: dict[str, Any]) -> Iterator[str]:
-    """The facts about a job, as JSON has them, in lines for people."""
-    from tpujob.questions.compiled import describe_compiled
-    from tpujob.questions.extraction_estimate import describe_on_tpu
-    from tpujob.questions.forecast import describe as describe_forecast
-    from tpujob.questions.forecast import describe_cost
-    from tpujob.questions.summary import describe
-
-    forecast = facts.get("forecast", {})
-    yield from describe(facts)
-    yield from describe_forecast(forecast)
-    yield from describe_on_tpu(forecast, facts["chips"])
-    yield from describe_cost(facts.get("cost"))
-    if "compiled" in facts:
-        yield from describe_compiled(facts["compiled"], facts["chips"])
 
 
 def _without_none(value: Any) -> Any:
     """The value without fields that are None."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return value
-
-
-def _cost(job: TpuTrainingJob, facts: dict[str, Any], prices: dict[str, Any]) -> dict[str, Any]:
-    from tpujob.questions.forecast import cost
-
-    found = facts.get("forecast", {})
-    hours = found.get("hours") or facts.get("trainer", {}).get("hours")
-    return cost(
-        prices,
-        job.accelerator.generation,
-        is_spot=bool(job.spec.capacity and job.spec.capacity.spot),
-        chip_hours=None if hours is None else (hours[0] * facts["chips"], hours[1] * facts["chips"]),
-        num_bytes=found.get("output_bytes"),
-    )

@@ -26,11 +26,11 @@ from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, last_report, message_of
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
-from tpujob.questions import prerequisites
-from tpujob.questions.prerequisites import Prerequisites
+from tpujob.questions.trainer_facts import ask_trainer, require_no_problem
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
 from tpujob_contract.connections import ports, shared_secret
+from tpujob_contract.job_facts import Facts
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
@@ -79,9 +79,9 @@ def run_job(
     unpacked = unpack_code(job.spec.code, root / "code")
     processes = _plan(job, root, max_processes, unpacked, placement, attempt, secret)
     lead = processes[0]
-    needed = _look(job, lead, placement, processes_here=len(processes))
-    needed.require()
-    warnings += needed.warnings
+    facts = _ask_trainer(job, lead, placement, processes_here=len(processes))
+    require_no_problem(facts)
+    warnings += facts.warnings
     runs.keep(lead.log.parent, [process.report_port for process in processes], secret)
     exits, report = _supervise(job, processes, placement, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
     messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
@@ -99,11 +99,11 @@ def run_job(
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
 
 
-def _look(job: TpuTrainingJob, lead: LocalProcess, placement: Placement, *, processes_here: int) -> Prerequisites:
-    """The result of the checks before the start, in the environment of the job's first process here."""
+def _ask_trainer(job: TpuTrainingJob, lead: LocalProcess, placement: Placement, *, processes_here: int) -> Facts:
+    """The trainer's facts before the start, in the environment of the job's first process here."""
     # Only for a trainer, whose Python is this one; a command may run with another Python, which has other packages.
     with importing_code(lead.environ) if job.spec.trainer else nullcontext(lead.environ) as environ:
-        return prerequisites.look(
+        return ask_trainer(
             job,
             # Host 0 claims it for all hosts; to the others, its lock would look like that of another run.
             checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,

@@ -38,8 +38,7 @@ _START = (
 class Program(StrEnum):
     """The programs of the trainer that answer requests."""
 
-    PREREQUISITES = "tpujob_trainer.tasks.prerequisites"
-    FORECAST = "tpujob_trainer.tasks.forecast"
+    JOB_FACTS = "tpujob_trainer.tasks.job_facts"
     COMPILE = "tpujob_trainer.train.compile"
     DATA = "tpujob_trainer.data.inspection"
     CHECKPOINTS = "tpujob_trainer.checkpoint.inspection"
@@ -49,7 +48,7 @@ class Program(StrEnum):
     EXTRACTION = "tpujob_trainer.corpus.extract.inspection"
 
 
-COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS, Program.PREREQUISITES)
+COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS, Program.JOB_FACTS)
 """These use JAX, or import modules that may, and a run on this machine may hold its TPU."""
 
 

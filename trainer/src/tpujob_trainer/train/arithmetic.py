@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from typing import Any
 
+from tpujob_contract.job_facts import Facts, Place, TrainingFigures
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import OptimizerConfig, TrainerConfig
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
@@ -133,17 +133,12 @@ REACH_SECONDS = 5.0
 """Limit for storage to answer with the config.json of model.from."""
 
 
-def arithmetic(
-    config: TrainerConfig, *, devices: int, slices: int, platform: str, generation: str | None = None
-) -> dict[str, Any]:
-    """The figures of a run, as JSON values.
+def arithmetic(config: TrainerConfig, place: Place) -> Facts:
+    """The figures of a run: `training`, `effective` and `warnings` of the facts.
 
     Args:
         config: As the user wrote it.
-        devices: Number of JAX devices of all processes.
-        slices: Number of slices of these devices.
-        platform: JAX platform: cpu or tpu.
-        generation: Of TPU, as in spec.accelerator; None: unknown, or no TPU.
+        place: Where all processes run.
 
     Raises:
         ConfigurationError: two fields contradict each other, the rows do not divide over the devices, or config.json of
@@ -161,49 +156,46 @@ def arithmetic(
     vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)
     run = resolve(
         config,
-        num_devices=devices,
+        num_devices=place.devices,
         vocabulary=vocabulary,
-        platform=platform,
-        slices=slices,
-        chip=CHIPS.get(generation or ""),
+        platform=place.platform,
+        slices=place.slices,
+        chip=CHIPS.get(place.generation or ""),
     )
+    assert run.optimizer.warmup_steps is not None
+    assert run.optimizer.learning_rate is not None
     flops = training_flops_per_token(run.model, run.sequence_length)
-    return {
-        "parameters": run.model.num_parameters,
-        "vocabulary": vocabulary,
-        "vocabulary_is_known": bool(fixed) or config.data.tokenizer in (None, "bytes"),
-        "steps": run.steps,
-        "batch_size": run.batch_size,
-        "sequence_length": run.sequence_length,
-        "tokens": run.steps * run.tokens_per_step,
-        "flops": flops * run.steps * run.tokens_per_step,
-        "state_bytes_per_device": state_bytes_per_device(run),
-        "warmup_steps": run.optimizer.warmup_steps,
-        "mesh": run.mesh.reason,
-        "learning_rate": run.optimizer.learning_rate,
-        "effective": json.loads(run.as_json()),
-        "warnings": [*_warnings(run, devices, platform), *_slow_steps(run, devices, platform, flops)],
-    }
+    tokens = run.steps * run.tokens_per_step
+    figures = TrainingFigures(
+        parameters=run.model.num_parameters,
+        vocabulary=vocabulary,
+        vocabulary_is_known=bool(fixed) or config.data.tokenizer in (None, "bytes"),
+        steps=run.steps,
+        batch_size=run.batch_size,
+        sequence_length=run.sequence_length,
+        tokens=tokens,
+        flops=flops * tokens,
+        state_bytes_per_device=state_bytes_per_device(run),
+        warmup_steps=run.optimizer.warmup_steps,
+        mesh=run.mesh.reason,
+        learning_rate=run.optimizer.learning_rate,
+    )
+    warnings = (*_warnings(run, place), *_slow_steps(run, place, flops))
+    return Facts(training=figures, effective=json.loads(run.as_json()), warnings=warnings)
 
 
-def _slow_steps(run: ResolvedConfig, devices: int, platform: str, flops_per_token: float) -> Iterator[str]:
-    if platform != "cpu" or flops_per_token * run.tokens_per_step < SLOW_STEP_FLOPS:
+def _slow_steps(run: ResolvedConfig, place: Place, flops_per_token: float) -> Iterator[str]:
+    if place.platform != "cpu" or flops_per_token * run.tokens_per_step < SLOW_STEP_FLOPS:
         return
     length = min(run.sequence_length, QUICK_SEQUENCE)
     yield (
         f"spec.trainer.batchSize: a step of {run.batch_size:,} x {run.sequence_length:,} tokens takes minutes or hours "
-        f"on CPUs; for a trial give batchSize: {devices} and sequenceLength: {length}"
+        f"on CPUs; for a trial give batchSize: {place.devices} and sequenceLength: {length}"
     )
 
 
-def _warnings(run: ResolvedConfig, devices: int, platform: str) -> list[str]:
-    found = []
-    if run.batch_size // devices > 64 and platform != "cpu":
-        found.append(
-            f"spec.trainer.batchSize: {run.batch_size // devices} rows for each device; more devices would help"
-        )
+def _warnings(run: ResolvedConfig, place: Place) -> Iterator[str]:
+    if (rows := run.batch_size // place.devices) > 64 and place.platform != "cpu":
+        yield f"spec.trainer.batchSize: {rows} rows for each device; more devices would help"
     if run.checkpoint.every_steps and run.checkpoint.every_steps > run.steps:
-        found.append(
-            f"spec.trainer.checkpoint.everySteps: {run.checkpoint.every_steps}, and there are {run.steps} steps"
-        )
-    return found
+        yield f"spec.trainer.checkpoint.everySteps: {run.checkpoint.every_steps}, and there are {run.steps} steps"

@@ -16,6 +16,8 @@ from tpujob_trainer.data.formats import format_named
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.errors import ConfigurationError
 
+UNIT_BYTES = (1 << 31) - 1
+"""Unit size for the first division of a corpus, by row groups."""
 BYTES_PER_ROW = 4096
 """Assumed size of a row in files whose rows are not counted before they are read."""
 UNITS_PER_WORKER = 16

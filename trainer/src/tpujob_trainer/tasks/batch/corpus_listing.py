@@ -32,8 +32,6 @@ MeanLength = Callable[[data.Manifest], float | None]
 """Returns the mean tokens of a row of a corpus whose rows are counted; None: unknown."""
 LEAST_ROWS = 32
 """Of a unit, if no batch size is set."""
-UNIT_BYTES = (1 << 31) - 1
-"""For the first division, by row groups."""
 
 
 def corpus_manifest(
@@ -117,7 +115,7 @@ def _corpus(
         _require_same_rows(directory, config, task, manifest)
     else:
         limit = task.units.rows
-        whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
+        whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=units.UNIT_BYTES))
         rows = task.units.unit_rows or unit_rows(whole)
         if whole.num_rows is None and limit is None:
             whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=rows * units.BYTES_PER_ROW))
@@ -149,7 +147,7 @@ def _require_same_rows(directory: str, config: TrainerConfig, task: BatchTask, m
     if recorded is not None:
         corpus = _recorded_rows(recorded.data, directory)
     else:  # from a release that did not record it
-        whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
+        whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=units.UNIT_BYTES))
         _record_rows(directory, whole)
         corpus = whole.num_rows or manifest.num_rows
     problem = units.rows_problem(task.units.rows, made=manifest.num_rows, corpus=corpus, field=task.field)

@@ -19,7 +19,7 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import text_ends
-from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, rows_flops, vector_bytes
+from tpujob_trainer.tasks.extraction_estimate import forward_flops, kept_sites, rows_flops, vector_bytes
 from tpujob_trainer.train.arithmetic import forward_flops_per_token
 
 

@@ -1,0 +1,187 @@
+"""The resources and figures of a job before it takes any machine: `tpujob check`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpujob.errors import CommandError
+from tpujob.questions.compiled import compile_job
+from tpujob.questions.estimates import (
+    Cost,
+    ExtractionOnChips,
+    TrainingOnDevices,
+    cost,
+    extraction_on_chips,
+    read_prices,
+    training_on_devices,
+)
+from tpujob.questions.trainer_facts import ask_trainer
+from tpujob_contract.job_facts import ExtractionForecast, Facts
+from tpujob_resource.jobset.libtpu_arguments import compiler_flags
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.rules.maxtext import MaxTextRun, run_of
+from tpujob_resource.rules.warnings import job_warnings
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """The facts about a job; None stands for what it does not have, or was not asked for."""
+
+    accelerator: str
+    topology: str
+    slices: int
+    hosts: int
+    chips: int
+    machine_type: str | None
+    note: str | None
+    """About the accelerator's name."""
+    libtpu_flags: tuple[str, ...]
+    warnings: tuple[str, ...]
+    trainer: Facts
+    """The trainer's own facts; the warnings above include theirs."""
+    effective: Mapping[str, Any]
+    """The specification with defaults and derived values."""
+    maxtext: MaxTextRun | None
+    unknown: str | None
+    """Why the figures are not known."""
+    training_on_devices: TrainingOnDevices | None
+    extraction_on_chips: ExtractionOnChips | None
+    """From the bounds."""
+    forecast_on_chips: ExtractionOnChips | None
+    """From the forecast."""
+    cost: Cost | None
+    compiled: dict[str, Any] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The facts as JSON values, without groups that the job does not have."""
+        given, trainer = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}, self.trainer
+        maxtext = None if self.maxtext is None else {**dataclasses.asdict(self.maxtext), "tokens": self.maxtext.tokens}
+        groups = {
+            "maxtext": maxtext,
+            "unknown": self.unknown,
+            "extraction": _merged(trainer.extraction, self.extraction_on_chips),
+            "trainer": _merged(trainer.training, self.training_on_devices),
+            "forecast": _merged(trainer.forecast, self.forecast_on_chips),
+            "cost": _merged(self.cost),
+            "compiled": self.compiled,
+        }
+        facts = {name: value for name, value in given.items() if name in _ALWAYS} | {
+            "problems": [each.message for each in trainer.problems],
+            **{name: value for name, value in groups.items() if value is not None},
+        }
+        as_json: dict[str, Any] = json.loads(json.dumps(facts))  # tuples become lists, as YAML wants them
+        return as_json
+
+
+_ALWAYS = ("accelerator", "topology", "slices", "hosts", "chips", "machine_type", "note", "libtpu_flags", "warnings")
+
+
+def _merged(figures: Any, on_machines: TrainingOnDevices | ExtractionOnChips | None = None) -> dict[str, Any] | None:
+    """Figures as JSON values, with those of the machines on the same level; None: there are none."""
+    if figures is None:
+        return None
+    values = dataclasses.asdict(figures)
+    for name, value in ({} if on_machines is None else dataclasses.asdict(on_machines)).items():
+        values |= {} if value is None else value if isinstance(value, dict) else {name: value}
+    return values
+
+
+def check_job(
+    job: TpuTrainingJob,
+    *,
+    bandwidth: float,
+    environ: Mapping[str, str] | None = None,
+    prices: Path | None = None,
+    has_forecast: bool = False,
+    is_compiled: bool = False,
+    suggest: bool = False,
+) -> JobFacts:
+    """The facts about a job.
+
+    Args:
+        job: The job.
+        bandwidth: Bytes per second that a host of an extraction reads or writes.
+        environ: With the job's code on PYTHONPATH; None: that of the command line.
+        prices: File with a price table, to estimate the cost.
+        has_forecast: Whether to forecast from some rows of the data.
+        is_compiled: Whether to compile the step.
+        suggest: Whether to compile other layouts, too.
+
+    Raises:
+        CommandError: with the trainer's line and exit code; or the prices cannot be read.
+    """
+    table = None if prices is None else read_prices(prices)
+    if has_forecast and job.spec.trainer is None:
+        raise CommandError("--data: the job has no trainer block, so what it reads is not known; leave --data out")
+    block = job.spec.trainer or {}
+    has_figures = block.get("task") == "extract" or (bool(block) and job.spec.workers is None)
+    found = ask_trainer(
+        job,
+        checkpoint_dir=job.spec.checkpoint_dir,
+        is_run=False,
+        environ=environ,
+        has_figures=has_figures,
+        has_forecast=has_forecast,
+    )
+    unknown = _unknown(job, found)
+    training = None if found.training is None else training_on_devices(job, found.training)
+    bounds = None if found.extraction is None else extraction_on_chips(job, found.extraction, bandwidth)
+    forecast = found.forecast
+    sampled = extraction_on_chips(job, forecast, bandwidth) if isinstance(forecast, ExtractionForecast) else None
+    priced = None
+    if table is not None:
+        timed = sampled.times if sampled is not None else training.chips if training is not None else None
+        hours = None if timed is None else timed.hours
+        priced = cost(table, job, hours=hours, num_bytes=None if forecast is None else forecast.output_bytes)
+    compiled = None
+    if is_compiled or suggest:
+        vocabulary = 2 if found.training is None else found.training.vocabulary
+        compiled = compile_job(job, vocabulary=vocabulary, suggest=suggest, environ=environ)
+    effective = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    accelerator = job.accelerator
+    return JobFacts(
+        accelerator=job.spec.accelerator,
+        topology=accelerator.topology,
+        slices=job.slices,
+        hosts=job.hosts,
+        chips=job.hosts * accelerator.chips_per_host,
+        machine_type=accelerator.machine_type,
+        note=accelerator.note,
+        libtpu_flags=tuple(map(str, compiler_flags(job))),
+        warnings=(*job_warnings(job), *found.warnings),
+        trainer=found,
+        effective=effective if found.effective is None else effective | {"trainer": found.effective},
+        maxtext=run_of(job),
+        unknown=unknown,
+        training_on_devices=training,
+        extraction_on_chips=bounds,
+        forecast_on_chips=sampled,
+        cost=priced,
+        compiled=compiled,
+    )
+
+
+def _unknown(job: TpuTrainingJob, found: Facts) -> str | None:
+    """Why the figures of a job are not known; None: they are, or it has none.
+
+    Raises:
+        CommandError: the module of its model must be on this machine, and is not.
+    """
+    model = (job.spec.trainer or {}).get("model") or {}
+    if found.missing_module is not None:
+        if job.spec.code is None and job.spec.image is None:
+            raise CommandError(found.missing_module)
+        where = "spec.code" if job.spec.code is not None else "spec.image"
+        custom = f"spec.trainer.model.custom: what {model['custom']} comes to is known where its module is"
+        return f"{custom}, in {where}; --code FOLDER checks it here"
+    if "from" not in model or found.training is not None or found.extraction is not None:
+        return None
+    unread = f"spec.trainer.model.from: what {model['from']} comes to is known when its config.json is read"
+    if found.unknown is None:
+        return unread
+    return f"{unread}; it was not read here: {found.unknown.removeprefix('spec.trainer.model.from: ')}"
