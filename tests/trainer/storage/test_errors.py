@@ -5,6 +5,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
+from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import save
 from tpujob_trainer.storage import errors as storage_errors
 
@@ -61,6 +62,21 @@ def unconnected(kind: type[aiohttp.ClientConnectorError], error: OSError) -> aio
 def test_damage_is_told_from_storage_out_of_reach(error: Exception, refused: bool, out_of_reach: bool) -> None:
     assert storage_errors.is_refused(error) is refused
     assert storage_errors.is_out_of_reach(error) is out_of_reach
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "brief"),
+    [
+        (OSError("two\n lines"), "two lines", "OSError: two lines"),
+        (MemoryError(), "MemoryError", "MemoryError"),
+        (ValueError("NOT_FOUND: x [tensorstore_spec='{}']"), "NOT_FOUND: x", "ValueError: NOT_FOUND: x"),
+        (OSError("https://a/b?sig=secret"), "https://a/b?…", "OSError: https://a/b?…"),
+        (OSError("x" * 301), "x" * 300, "OSError: " + "x" * 300),
+    ],
+)
+def test_an_error_is_one_line_without_secrets(error: Exception, message: str, brief: str) -> None:
+    assert (errors.message(error), errors.brief(error)) == (message, brief)
+    assert len(errors.message(OSError("x" * 301), None)) == 301
 
 
 def test_root_is_what_is_told() -> None:

@@ -62,15 +62,21 @@ _BY_NAME: dict[str, type[TrainerError]] = {
 }
 
 
-def message(error: BaseException) -> str:
-    """The message of an error on one line, at most 300 characters."""
-    return " ".join(str(error).split())[:300]
+def message(error: BaseException, most: int | None = 300) -> str:
+    """The message of an error on one line, or its class if it has none.
+
+    Args:
+        error: The error.
+        most: How many characters are kept; None: all. TensorStore's dump of settings never is.
+    """
+    text = redacted(" ".join(str(error).split(" [tensorstore_spec=")[0].split()))
+    return text[:most] or type(error).__name__
 
 
 def brief(error: BaseException) -> str:
-    """One line about an error: its class and at most 300 characters, without TensorStore's dump of settings."""
-    text = redacted(" ".join(str(error).split(" [tensorstore_spec=")[0].split()))
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+    """One line about an error: its class and its message."""
+    name, text = type(error).__name__, message(error)
+    return text if text == name else f"{name}: {text}"
 
 
 def to_dict(error: TrainerError) -> dict[str, str]:

@@ -22,7 +22,7 @@ from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import too_large
 from tpujob_trainer.data.formats.values import require_kind
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, message
 from tpujob_trainer.storage.versions import PATH, damaged
 
 _FILE_MAGIC = b"ARROW1\0\0"
@@ -82,7 +82,7 @@ class OpenedArrow:
                 found = found.view(pa.binary() if pa.types.is_string(found.type) else pa.large_binary())
             found.validate(full=True)
         except (pa.ArrowException, OSError) as error:
-            how = f"a record batch is damaged ({' '.join(str(error).split())[:120]})"
+            how = f"a record batch is damaged ({message(error, 120)})"
             raise ConfigurationError(damaged(self._file.path, how)) from error
         return RawRows(found.slice(first, count))
 

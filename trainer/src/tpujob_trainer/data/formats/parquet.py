@@ -22,7 +22,7 @@ from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.formats.values import require_kind
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, message
 from tpujob_trainer.storage.errors import is_out_of_reach
 from tpujob_trainer.storage.versions import damaged
 
@@ -141,7 +141,7 @@ class OpenedParquet:
                 is_numbered = type(error) is not OSError or error.errno is not None
                 if isinstance(error, OSError) and (is_numbered or is_out_of_reach(error)):
                     raise
-                how = f"a page is damaged ({' '.join(str(error).split())[:120]})"
+                how = f"a page is damaged ({message(error, 120)})"
                 raise ConfigurationError(damaged(self._file.path, how)) from error
 
 

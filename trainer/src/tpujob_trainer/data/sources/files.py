@@ -252,7 +252,7 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise ConfigurationError(
-            f"{field}: {what!r} takes more memory than this host has ({message(error) or 'MemoryError'}); divide the "
+            f"{field}: {what!r} takes more memory than this host has ({message(error)}); divide the "
             "file, or leave it out"
         ) from error
     except FileNotFoundError as error:

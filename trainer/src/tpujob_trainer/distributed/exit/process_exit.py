@@ -27,7 +27,6 @@ from typing import NoReturn
 from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process
 from tpujob_contract.reports import report, termination_message
 from tpujob_contract.reports.progress_state import ProgressState
-from tpujob_contract.storage_address import redacted
 from tpujob_trainer import errors
 from tpujob_trainer.distributed.exit import watchdog
 from tpujob_trainer.distributed.exit.stop_request import StopRequest, leaving_seconds
@@ -76,7 +75,7 @@ def run_to_exit(
 
 def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and one line about the error that ended the run."""
-    text = _one_line(error)
+    text = errors.message(error, None)
     if is_lost_peer(error):
         return 1, f"lost another process, whose own log has the cause; seen here: {text}"
     if isinstance(error, ContractError):
@@ -214,7 +213,9 @@ class _Exit:
         if (end := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
             self._receive_failure(end)
         if _TIMED_OUT.search(str(error)):
-            self._stalled(_one_line(error), self._watchdog.progress_state() if self._watchdog else ProgressState())
+            self._stalled(
+                errors.message(error, None), self._watchdog.progress_state() if self._watchdog else ProgressState()
+            )
         self.leave(*explain(error))
 
     def _install_signal_handlers(self) -> None:
@@ -275,10 +276,6 @@ def _exited(error: SystemExit) -> tuple[int, str]:
         return 1, error.code
     code = error.code or 0
     return code or 1, f"something called sys.exit({code}), which is not how a run ends"
-
-
-def _one_line(error: BaseException) -> str:
-    return redacted(" ".join(str(error).split())) or type(error).__name__
 
 
 def _name(process: Process | None) -> str:
