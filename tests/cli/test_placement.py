@@ -12,6 +12,7 @@ from tests.fakes import Exchange, HttpServer
 from tests.operator.manifests import container_manifest, manifest
 from tpujob.errors import CommandError
 from tpujob.job.job_file import local_job, read_document, read_job
+from tpujob.local.placed_job import PlacedJob
 from tpujob.local.placement import HERE, HostOptions, Placement, place
 from tpujob.local.plan import plan_processes
 from tpujob.local.run import run_job, without_secret
@@ -246,15 +247,9 @@ def test_chips_without_their_library_are_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    placed = PlacedJob(job("v5e-8", checkpointDir="gs://bucket/run"), Placement(on_chips=True, host=0), "again")
     with pytest.raises(CommandError, match=r"libtpu: is not installed .*requirements/trainer-tpu\.txt") as refused:
-        run_job(
-            job("v5e-8", checkpointDir="gs://bucket/run"),
-            again="tpujob run job.yaml",
-            placement=Placement(on_chips=True, host=0),
-            directory=tmp_path,
-            text_to_stderr=True,
-            max_processes=1,
-        )
+        run_job(placed, directory=tmp_path, max_processes=1)
     assert refused.value.exit_code == 77
     assert list(tmp_path.rglob("*")) == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from tpujob.api.directories import read_checkpoints, read_metrics
 from tpujob.api.documents import document_of, settings_of
 from tpujob.cluster import changing, watch
-from tpujob.cluster import logs as cluster_logs
 from tpujob.cluster.client import Cluster, Object
-from tpujob.cluster.replacing import replace_job
-from tpujob.cluster.submitting import require_one_namespace, submit_job
+from tpujob.cluster.logs import job_logs
+from tpujob.cluster.replacing import submit_job
 from tpujob.code.attach import attach
 from tpujob.errors import CommandError
 from tpujob.job.job_file import load_document
 from tpujob.job.set_fields import with_fields
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.rules.warnings import submission_warnings
 
 if TYPE_CHECKING:
@@ -125,10 +125,8 @@ def submit(
     if code is not None or commit is not None:
         manifest, _, _ = attach(manifest, Path(code or "."), code_to, revision=commit, is_rehearsal=dry_run)
     cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
-    if replace:
-        require_one_namespace(cluster, manifest)
-        return Job(replace_job(cluster, manifest, dry_run=dry_run, say=print).job, cluster)
-    return Job(submit_job(cluster, manifest, dry_run=dry_run), cluster)
+    created, _ = submit_job(cluster, manifest, dry_run=dry_run, replace=replace, say=print)
+    return Job(created, cluster)
 
 
 def get(name: str, *, namespace: str | None = None, context: str | None = None) -> Job:
@@ -177,26 +175,13 @@ def wait(
         TimeoutError: it has not ended in time; the job continues.
     """
     found = get(job, namespace=namespace, context=context) if isinstance(job, str) else job
-    limit = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    has_ended = watch.has_ended_since(found.resource["metadata"].get("generation") or 0)
-
-    def is_over(status: Mapping[str, Any]) -> bool:
-        return has_ended(status) or (limit is not None and time.monotonic() >= limit)
-
-    seen: list[Object] = []
-
-    def look() -> Object:
-        seen[:] = [found.cluster.job(found.name)]
-        return seen[0]
-
-    for line in watch.follow(look, until=is_over):
-        say(line)
-    ended = Job(seen[0], found.cluster)
-    if not has_ended(ended.status):
+    limit_seconds = math.inf if timeout_seconds is None else timeout_seconds
+    ended = Job(watch.follow_change(found.cluster, found.resource, say=say, limit_seconds=limit_seconds), found.cluster)
+    if not watch.is_reached(found.resource, ended.status):
         raise TimeoutError(
             f"{ended.name}: has not ended within {timeout_seconds:g} s; it is {ended.phase}, and goes on"
         )
-    if ended.phase != "Succeeded":
+    if ended.phase != Phase.SUCCEEDED:
         raise JobFailed(ended)
     return ended
 
@@ -226,10 +211,7 @@ def logs(
         CommandError: there is no such job, or it has no pods now.
     """
     found = get(job, namespace=namespace, context=context) if isinstance(job, str) else job
-    pods = cluster_logs.pods_of(found.cluster, found.name, slice_index=slice_index, host=host)
-    if follow:
-        return cluster_logs.follow(found.cluster, pods, tail=tail)
-    return cluster_logs.one_by_one(cluster_logs.read_all(found.cluster, pods, tail=tail))
+    return job_logs(found.cluster, found.name, slice_index=slice_index, host=host, tail=tail, is_followed=follow)
 
 
 def stop(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from tpujob.errors import CommandError
 from tpujob.local import runs
 from tpujob.local.placed_job import placed_document, placed_file
 from tpujob.local.placement import HostOptions
-from tpujob.local.restarting import run_with_restarts
 from tpujob.local.run import run_job
 from tpujob.output.words import absolute
 from tpujob_contract import ExitCode
@@ -117,17 +115,13 @@ def run(
         raise CommandError("accelerator, arguments: go with a program; a job has its own in spec")
     else:
         placed = placed_document(*document_of(job), settings, options, again="the same call")
-    run_once = functools.partial(
-        run_job,
-        placed.job,
-        again=placed.again,
-        placement=placed.placement,
+    exit_code, summary = run_job(
+        placed,
         directory=Path(directory),
-        text_to_stderr=False,
         max_processes=max_processes,
         code=None if code is None else Path(code),
+        restarts=restarts,
     )
-    exit_code, summary = run_with_restarts(lambda number: run_once(attempt=number), restarts, say=print)
     ended = _ended(placed.job, exit_code, summary, Path(directory))
     if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
         raise RunFailed(ended)

@@ -10,6 +10,7 @@ from tpujob.cluster.table import age
 from tpujob.output.words import counted
 from tpujob_contract.exit_codes import describe as describe_code
 from tpujob_resource.models.manager import other_manager
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import RESTARTS
 
 ALARMS = ("Blocked", "Stalled")
@@ -154,7 +155,7 @@ def _in_place(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _at_the_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
     """For a failed job: its crashes out of those allowed, and what a retry would lose."""
-    if status.get("phase") != "Failed":
+    if status.get("phase") != Phase.FAILED:
         return
     used, allowed = (status.get("restarts") or {}).get("charged"), (spec.get("restarts") or {}).get("crashes")
     if used is not None and allowed is not None:
@@ -217,12 +218,12 @@ def _events(events: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
 def _advice(job: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
     name = job["metadata"]["name"]
     match status.get("phase"):
-        case "Suspended":
+        case Phase.SUSPENDED:
             yield f"To go on: tpujob resume {name}"
-        case "Failed":
+        case Phase.FAILED:
             yield f"Its logs: tpujob logs {name}. How each attempt ended: tpujob logs {name} --attempts"
             yield f"To try again from the last checkpoint: tpujob retry {name}"
-        case "Stalled" | "Restarting":
+        case Phase.STALLED | Phase.RESTARTING:
             yield f"The logs, first failure first: tpujob logs {name}"
         case None if other_manager(job["spec"].get("managedBy")) is None:
             yield "Does the operator run? tpujob doctor"

@@ -30,6 +30,36 @@ def prefix(pod: Mapping[str, Any]) -> str:
     return f"slice {slice_index} host {host} | "
 
 
+def job_logs(
+    cluster: Cluster,
+    name: str,
+    *,
+    slice_index: int | None = None,
+    host: int | None = None,
+    tail: int | None = None,
+    is_followed: bool = False,
+    is_merged: bool = False,
+) -> Iterator[str]:
+    """The lines of the hosts' logs, the first that failed at the front.
+
+    Args:
+        cluster: Where the job is.
+        name: Of the job.
+        slice_index: Only this slice.
+        host: Only this host of each slice.
+        tail: Last lines of each host; None: all.
+        is_followed: Lines as they arrive, until all hosts have ended.
+        is_merged: Lines by time, instead of host by host.
+
+    Raises:
+        CommandError: there is no such job, or it has no pods now.
+    """
+    pods = pods_of(cluster, name, slice_index=slice_index, host=host)
+    if is_followed:
+        return follow(cluster, pods, tail=tail)
+    return (merge if is_merged else one_by_one)(read_all(cluster, pods, tail=tail))
+
+
 def pods_of(cluster: Cluster, name: str, *, slice_index: int | None, host: int | None) -> list[Mapping[str, Any]]:
     """The selected pods of a job, in the order of `chosen`.
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from tpujob.cluster.client import Cluster, Object
 from tpujob.cluster.doctor import CheckResult
-from tpujob.cluster.submitting import submit_job
+from tpujob.cluster.submitting import create
 from tpujob.cluster.watch import has_ended
 from tpujob_contract import kubernetes_names
+from tpujob_resource.models.phases import Phase
 
 LIMIT_SECONDS = 300
 """A node without the image takes minutes to pull it."""
@@ -91,7 +92,7 @@ def try_out(
         CommandError: the job cannot be made, or the cluster does not answer.
     """
     began = clock()
-    name = submit_job(cluster, probe.manifest, dry_run=False)["metadata"]["name"]
+    name = create(cluster, probe.manifest, dry_run=False)["metadata"]["name"]
     try:
         status: Mapping[str, Any] = {}
         while not has_ended(status) and not cannot_start(status) and clock() - began < limit_seconds:
@@ -114,7 +115,7 @@ def _blocked(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def verdict(probe: Probe, status: Mapping[str, Any], seconds: float) -> CheckResult:
     """The result of a probe whose job has this status."""
-    if status.get("phase") == "Succeeded":
+    if status.get("phase") == Phase.SUCCEEDED:
         return CheckResult("ok", probe.subject, f"{probe.success} (a pod tried it, {seconds:.0f} s)")
     hindrance = " ".join(condition.get("message", "") for condition in _blocked(status))
     message = (status.get("failure") or {}).get("message") or hindrance or status.get("message") or ""

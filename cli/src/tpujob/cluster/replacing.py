@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob.cluster import watch
 from tpujob.cluster.client import ApiError, Cluster, Object
-from tpujob.cluster.submitting import create, refused
+from tpujob.cluster.submitting import create, refused, require_one_namespace
 from tpujob.errors import CommandError
 from tpujob_resource.models.phases import EDITABLE_PHASES, Phase
 
@@ -47,8 +47,37 @@ class Replacement:
         yield from (f"  {line}" for line in found)
 
 
+def submit_job(
+    cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool, replace: bool, say: Callable[[str], object]
+) -> tuple[Object, list[str]]:
+    """Creates a job, or gives an existing one this spec if `replace` is set.
+
+    Args:
+        cluster: Where the job goes.
+        manifest: Of the job.
+        dry_run: Have the server check it, and change nothing.
+        replace: As `replace_job`; otherwise a job of this name is an error.
+        say: As `replace_job`.
+
+    Returns:
+        The job as the server has it, or would have it, and lines about what happened.
+
+    Raises:
+        CommandError: another namespace is asked for, the server refuses the job or does not know the kind, a job of
+            that name exists, or as `replace_job`.
+    """
+    require_one_namespace(cluster, manifest)
+    if replace:
+        replacement = replace_job(cluster, manifest, dry_run=dry_run, say=say)
+        return replacement.job, list(replacement.lines(is_rehearsal=dry_run))
+    created = create(cluster, manifest, dry_run=dry_run)
+    name = created["metadata"]["name"]
+    told = "the cluster would accept it" if dry_run else f"created; `tpujob describe {name}` says how it stands"
+    return created, [f"{cluster.namespace}/{name}: {told}"]
+
+
 def replace_job(
-    cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool, say: Callable[[str], None]
+    cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool, say: Callable[[str], object]
 ) -> Replacement:
     """Gives a job the spec, labels and annotations of a manifest; creates it if there is none.
 
@@ -169,7 +198,7 @@ def _changed(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> Object:
     return {**job, "metadata": metadata, "spec": manifest["spec"]}
 
 
-def _stop(cluster: Cluster, name: str, say: Callable[[str], None]) -> None:
+def _stop(cluster: Cluster, name: str, say: Callable[[str], object]) -> None:
     """Asks the job to save and stop, and waits until its phase allows any change.
 
     Raises:

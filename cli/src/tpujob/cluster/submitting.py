@@ -10,17 +10,6 @@ from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
 
 
-def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
-    """Creates a job; returns it as the server made it, or would make it.
-
-    Raises:
-        CommandError: another namespace is asked for, the server refuses the job or does not know the kind, or a job of
-            that name exists.
-    """
-    require_one_namespace(cluster, manifest)
-    return create(cluster, manifest, dry_run=dry_run)
-
-
 def require_one_namespace(cluster: Cluster, manifest: Mapping[str, Any]) -> None:
     """Checks that the job's namespace, if it has one, is that of the requests.
 
@@ -35,7 +24,11 @@ def require_one_namespace(cluster: Cluster, manifest: Mapping[str, Any]) -> None
 
 
 def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
-    """As `submit_job`, for a manifest whose namespace was checked."""
+    """Creates a job; returns it as the server made it, or would make it.
+
+    Raises:
+        CommandError: the server refuses the job or does not know the kind, or a job of that name exists.
+    """
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
     try:
         return cluster.create(cluster.job_path() + query, dict(manifest))

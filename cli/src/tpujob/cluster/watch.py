@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tpujob.cluster.client import Object, UnreachableError
+from tpujob.cluster.client import Cluster, Object, UnreachableError
 from tpujob_resource.models.phases import TERMINAL, Phase
 
 INTERVAL_SECONDS = 2.0
@@ -61,6 +62,43 @@ def follow(
         wait(INTERVAL_SECONDS)
 
 
+def follow_change(
+    cluster: Cluster,
+    job: Mapping[str, Any],
+    *,
+    say: Callable[[str], object],
+    phases: Sequence[str] = (),
+    limit_seconds: float = math.inf,
+) -> Object:
+    """Says a line for each change of a job, until it is in one of the phases, has ended, or time is up.
+
+    A status from before the operator saw this generation of the job does not count: in it, a retried job is still
+    Failed. Returns the job as it was read last.
+
+    Args:
+        cluster: Where the job is.
+        job: As the server returned it.
+        say: Called with each line.
+        phases: Where to stop before the end.
+        limit_seconds: How long to follow it.
+
+    Raises:
+        CommandError: as `follow`.
+    """
+    limit, seen = time.monotonic() + limit_seconds, list[Object]()
+
+    def look() -> Object:
+        seen[:] = [cluster.job(job["metadata"]["name"])]
+        return seen[0]
+
+    def is_over(status: Mapping[str, Any]) -> bool:
+        return is_reached(job, status, phases) or time.monotonic() >= limit
+
+    for line in follow(look, until=is_over):
+        say(line)
+    return seen[0]
+
+
 def is_seen_within(
     look: Callable[[], Object],
     *,
@@ -89,9 +127,10 @@ def has_ended(status: Mapping[str, Any]) -> bool:
     return status.get("phase") in (*TERMINAL, Phase.INVALID)
 
 
-def has_ended_since(generation: int) -> Callable[[Mapping[str, Any]], bool]:
-    """`has_ended` for a status that the operator wrote after it had seen this generation of the job."""
-    return lambda status: (status.get("observedGeneration") or 0) >= generation and has_ended(status)
+def is_reached(job: Mapping[str, Any], status: Mapping[str, Any], phases: Sequence[str] = ()) -> bool:
+    """Whether a status, written after the operator had seen this generation of the job, is in a phase or has ended."""
+    is_seen = (status.get("observedGeneration") or 0) >= (job["metadata"].get("generation") or 0)
+    return is_seen and (status.get("phase") in phases or has_ended(status))
 
 
 def headline(status: Mapping[str, Any]) -> str:

@@ -38,8 +38,8 @@ def logs(
     directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
 ) -> None:
     """Print the logs of hosts, first failure first."""
-    from tpujob.cluster import logs as cluster_logs
     from tpujob.cluster.client import Cluster
+    from tpujob.cluster.logs import job_logs
 
     with problems_on_stderr():
         if local:
@@ -56,13 +56,9 @@ def logs(
         if attempts:
             _attempts(cluster.job(name))
             return
-        pods = cluster_logs.pods_of(cluster, name, slice_index=slice_index, host=host)
-        if follow:
-            lines = cluster_logs.follow(cluster, pods, tail=tail)
-        else:
-            read = cluster_logs.read_all(cluster, pods, tail=tail)
-            lines = cluster_logs.merge(read) if merged else cluster_logs.one_by_one(read)
-        for line in lines:
+        for line in job_logs(
+            cluster, name, slice_index=slice_index, host=host, tail=tail, is_followed=follow, is_merged=merged
+        ):
             typer.echo(line)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,28 +95,24 @@ def run(
     """
     from tpujob.local.placed_job import placed_file
     from tpujob.local.placement import HostOptions
-    from tpujob.local.restarting import run_with_restarts
     from tpujob.local.run import refusal, run_job
 
     output = OutputFormat.JSON if json_output else output
-    is_text, say = output is OutputFormat.TEXT, functools.partial(typer.echo, err=output is not OutputFormat.TEXT)
+    is_text = output is OutputFormat.TEXT
     try:
         placed = placed_file(job_file, arguments or [], accelerator, settings or [], HostOptions(hosts, host, cpu))
         if detach:
             return _detach(placed.job, directory, is_text=is_text)
-        run_once = functools.partial(
-            run_job,
-            placed.job,
-            again=placed.again,
-            placement=placed.placement,
+        exit_code, summary = run_job(
+            placed,
             directory=directory,
-            text_to_stderr=not is_text,
             max_processes=max_processes,
-            code=code or (Path() if commit is not None else None),
+            text_to_stderr=not is_text,
+            code=code,
             commit=commit,
             verbose=verbose,
+            restarts=restarts,
         )
-        exit_code, summary = run_with_restarts(lambda number: run_once(attempt=number), restarts, say=say)
     except CommandError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +21,7 @@ from tpujob.commands.options import (
 from tpujob.errors import CommandError
 
 if TYPE_CHECKING:
-    from tpujob.cluster.client import Cluster
+    from tpujob.cluster.client import Cluster, Object
 
 Wait = Annotated[bool, typer.Option(help="Wait until the job has changed; Ctrl-C ends only the waiting.")]
 
@@ -39,17 +40,14 @@ def stop(
     continues when run again.
     """
     from tpujob.cluster import changing
-    from tpujob.cluster.client import Cluster
+    from tpujob_resource.models.phases import Phase
 
-    with problems_on_stderr():
-        if local:
+    if local:
+        with problems_on_stderr():
             _stop_here(name, directory / (namespace or "default") / name, wait=wait)
-            return
-        cluster = Cluster.connect(context=context, namespace=namespace)
-        changed = changing.stop(cluster, name)
-        typer.echo(f"{name}: asked to save and stop")
-        if wait:
-            _wait(cluster, changed, ("Suspended",))
+    else:
+        said = "asked to save and stop"
+        _change(changing.stop, name, namespace, context, lambda _: said, until=Phase.SUSPENDED if wait else None)
 
 
 def _stop_here(name: str, root: Path, *, wait: bool) -> None:
@@ -68,14 +66,9 @@ def _stop_here(name: str, root: Path, *, wait: bool) -> None:
 def resume(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
     """Resume a stopped job from its last checkpoint."""
     from tpujob.cluster import changing
-    from tpujob.cluster.client import Cluster
+    from tpujob_resource.models.phases import Phase
 
-    with problems_on_stderr():
-        cluster = Cluster.connect(context=context, namespace=namespace)
-        changed = changing.resume(cluster, name)
-        typer.echo(f"{name}: goes on")
-        if wait:
-            _wait(cluster, changed, ("Running",))
+    _change(changing.resume, name, namespace, context, lambda _: "goes on", until=Phase.RUNNING if wait else None)
 
 
 def retry(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
@@ -84,31 +77,31 @@ def retry(name: JobName, namespace: Namespace = None, context: Context = None, w
     Raises spec.retry by one.
     """
     from tpujob.cluster import changing
+    from tpujob_resource.models.phases import Phase
+
+    def said(job: Object) -> str:
+        return f"starts anew from its last checkpoint (spec.retry: {job['spec']['retry']})"
+
+    _change(changing.retry, name, namespace, context, said, until=Phase.RUNNING if wait else None)
+
+
+def _change(
+    change: Callable[[Cluster, str], Object],
+    name: str,
+    namespace: str | None,
+    context: str | None,
+    said: Callable[[Object], str],
+    *,
+    until: str | None,
+) -> None:
+    """Changes a job, and prints its progress until it is in a phase, or has ended; None: does not wait."""
+    from tpujob.cluster import watch
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
-        changed = changing.retry(cluster, name)
-        typer.echo(f"{name}: starts anew from its last checkpoint (spec.retry: {changed['spec']['retry']})")
-        if wait:
-            _wait(cluster, changed, ("Running",))
-
-
-def _wait(cluster: Cluster, changed: Mapping[str, Any], phases: tuple[str, ...]) -> None:
-    """Prints the progress of a job until it is in one of the phases, or has ended.
-
-    A status from before the operator saw the change does not count: in it, a retried job is still Failed.
-    """
-    from tpujob.cluster import watch
-
-    name, generation = changed["metadata"]["name"], changed["metadata"]["generation"]
-
-    def is_reached(status: Mapping[str, Any]) -> bool:
-        is_seen = (status.get("observedGeneration") or 0) >= generation
-        return is_seen and (status.get("phase") in phases or watch.has_ended(status))
-
-    try:
-        for line in watch.follow(lambda: cluster.job(name), until=is_reached):
-            typer.echo(line)
-    except KeyboardInterrupt:
-        return
+        changed = change(cluster, name)
+        typer.echo(f"{name}: {said(changed)}")
+        with contextlib.suppress(KeyboardInterrupt):
+            if until is not None:
+                watch.follow_change(cluster, changed, say=typer.echo, phases=[until])

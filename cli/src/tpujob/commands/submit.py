@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +23,7 @@ from tpujob.commands.options import (
 from tpujob.output import OutputFormat, write
 
 if TYPE_CHECKING:
-    from tpujob.cluster.client import Cluster
+    from tpujob.cluster.client import Cluster, Object
 
 Replace = Annotated[
     bool,
@@ -64,9 +64,9 @@ def submit(
     a wrong field.
     """
     from tpujob.cluster.client import Cluster
-    from tpujob.cluster.replacing import replace_job
-    from tpujob.cluster.submitting import require_one_namespace, submit_job
+    from tpujob.cluster.replacing import submit_job
     from tpujob.job.job_file import read_manifest
+    from tpujob_resource.models.phases import Phase
     from tpujob_resource.rules.warnings import submission_warnings
 
     with problems_on_stderr():
@@ -77,22 +77,14 @@ def submit(
         if commit is not None or code is not None:
             manifest = _with_code(manifest, code or Path(), code_to, commit, is_rehearsal=dry_run, say=say)
         cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
-        if replace:
-            require_one_namespace(cluster, manifest)
-            replacement = replace_job(cluster, manifest, dry_run=dry_run, say=say)
-            created, lines = replacement.job, replacement.lines(is_rehearsal=dry_run)
-        else:
-            created = submit_job(cluster, manifest, dry_run=dry_run)
-            lines = _submitted(cluster.namespace, created, is_rehearsal=dry_run)
-        name = created["metadata"]["name"]
+        created, lines = submit_job(cluster, manifest, dry_run=dry_run, replace=replace, say=say)
         if output is not OutputFormat.TEXT:
             write(created, output)
         else:
             typer.echo("\n".join(lines))
-        if dry_run or not _follow(cluster, created, is_wanted=follow and output is OutputFormat.TEXT):
-            return
-        phase = (cluster.job(name).get("status") or {}).get("phase")
-    raise typer.Exit(0 if phase == "Succeeded" else 1)
+        ended = None if dry_run else _follow(cluster, created, is_wanted=follow and output is OutputFormat.TEXT)
+    if ended is not None:
+        raise typer.Exit(0 if (ended.get("status") or {}).get("phase") == Phase.SUCCEEDED else 1)
 
 
 def _with_code(
@@ -115,8 +107,8 @@ def _with_code(
     return with_code
 
 
-def _follow(cluster: Cluster, job: Mapping[str, Any], *, is_wanted: bool) -> bool:
-    """Prints the progress of a job that was just written; returns whether it followed the job to its end."""
+def _follow(cluster: Cluster, job: Object, *, is_wanted: bool) -> Object | None:
+    """Prints the progress of a job that was just written; returns it as it ended; None: nobody followed it so far."""
     from tpujob.cluster import watch
 
     name = job["metadata"]["name"]
@@ -124,20 +116,7 @@ def _follow(cluster: Cluster, job: Mapping[str, Any], *, is_wanted: bool) -> boo
         if not watch.is_seen_within(lambda: cluster.job(name), seconds=SEEN_SECONDS):
             question = "does the operator run? `tpujob doctor` says"
             warn([f"no operator has looked at the job within {SEEN_SECONDS:.0f} s: {question}"])
-        if not is_wanted:
-            return False
-        until = watch.has_ended_since(job["metadata"].get("generation") or 0)
-        for line in watch.follow(lambda: cluster.job(name), until=until):
-            typer.echo(line)
+        return watch.follow_change(cluster, job, say=typer.echo) if is_wanted else None
     except KeyboardInterrupt:
         typer.echo(f"left running; `tpujob stop {name}` saves and stops it")
-        return False
-    return True
-
-
-def _submitted(namespace: str, created: Mapping[str, Any], *, is_rehearsal: bool) -> Iterator[str]:
-    name = created["metadata"]["name"]
-    if is_rehearsal:
-        yield f"{namespace}/{name}: the cluster would accept it"
-    else:
-        yield f"{namespace}/{name}: created; `tpujob describe {name}` says how it stands"
+        return None

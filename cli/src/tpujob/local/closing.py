@@ -12,6 +12,7 @@ from tpujob.local.outcome import Outcome
 from tpujob.local.reports import message_of, tail
 from tpujob.output.words import counted, of_not_finite
 from tpujob_contract import ExitCode
+from tpujob_resource.models.phases import Phase
 
 SHOWN_LINES = 10
 """The last lines of the log that are shown for a program that failed without a message."""
@@ -39,9 +40,9 @@ class Closing:
     def lines(self) -> Iterator[str]:
         """All lines, in order."""
         match self.outcome.phase:
-            case "Succeeded":
+            case Phase.SUCCEEDED:
                 yield from self._succeeded()
-            case "Suspended":
+            case Phase.SUSPENDED:
                 yield self._stopped()
                 yield from self.curves
             case _:

@@ -11,6 +11,7 @@ from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL, describe
 from tpujob_contract.reports.first_end import ProcessEnd, first_of
 from tpujob_contract.reports.termination_message import failed_at, named_in, stopped_at
+from tpujob_resource.models.phases import Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +48,18 @@ def judge(exits: Sequence[Exit], messages: Mapping[int, str] | None = None) -> O
     ends = [_Failure(each, (messages or {}).get(each.process.index, "")) for each in exits]
     failures = [each for each in ends if each.exit.code != ExitCode.FINISHED]
     if not failures:
-        return Outcome(phase="Succeeded", exit_code=0, culprit=None)
+        return Outcome(phase=Phase.SUCCEEDED, exit_code=0, culprit=None)
     first = first_of(failures, lambda each: each.known)
     # The first was an exit with 75 (saved, start again) without a request: the ends of its peers follow from it.
     if first.exit.code not in FATAL and (first.was_stopped or first.exit.code == ExitCode.STOPPED):
-        return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
+        return Outcome(phase=Phase.SUSPENDED, exit_code=int(ExitCode.STOPPED), culprit=None)
     culprit = next((each for each in failures if each.exit.process.index == first.names), first).exit
     witnesses = [each for each in failures if each.names == culprit.process.index]
     witness = first_of(witnesses, lambda each: each.known).exit if witnesses else None
     # If it was asked to stop while it was ending, an exit code is still its own, but a signal may be from the request.
     own_end = culprit.code != ExitCode.STOPPED and (not culprit.asked_to_stop or culprit.code < BY_SIGNAL)
     code = culprit.code if own_end else first.exit.code
-    return Outcome(phase="Failed", exit_code=code, culprit=culprit, witness=witness)
+    return Outcome(phase=Phase.FAILED, exit_code=code, culprit=culprit, witness=witness)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def summary(
         warnings: About valid but probably unintended settings of the job.
     """
     return {
-        "phase": outcome.phase,
+        "phase": str(outcome.phase),
         "step": report.get("step"),
         "steps": report.get("steps"),
         "loss_first": report.get("loss_first"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import socket
@@ -20,10 +21,12 @@ from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.launcher_notices import LauncherNotices
 from tpujob.local.outcome import Outcome, judge, summary
+from tpujob.local.placed_job import PlacedJob
 from tpujob.local.placement import Placement
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, last_report, message_of
+from tpujob.local.restarting import run_with_restarts
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob.questions.trainer_facts import ask_trainer, require_no_problem
@@ -33,40 +36,57 @@ from tpujob_contract.connections import ports, shared_secret
 from tpujob_contract.job_facts import Facts
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.warnings import rehearsal_warnings
 
 
 def run_job(
-    job: TpuTrainingJob,
+    placed: PlacedJob,
     *,
-    again: str,
-    placement: Placement,
     directory: Path,
-    text_to_stderr: bool,
     max_processes: int,
+    text_to_stderr: bool = False,
     code: Path | None = None,
     commit: str | None = None,
     verbose: bool = False,
-    attempt: int = 0,
+    restarts: int = 0,
 ) -> tuple[int, dict[str, Any]]:
     """Runs a job on this machine to its end; returns the exit code, with the contract's meanings, and a summary.
 
     Args:
-        job: What to run.
-        again: The command that runs it again, for messages.
-        placement: Which of its processes run here, and on which devices.
+        placed: What to run, and which of its processes run here.
         directory: Where logs go, and checkpoints unless the job names a place.
-        text_to_stderr: Whether text goes to stderr, because stdout is for a program.
         max_processes: A job with more is refused.
-        code: Folder of code to pack.
+        text_to_stderr: Whether text goes to stderr, because stdout is for a program.
+        code: Folder of code to pack; None: the current folder if there is a commit, otherwise no code.
         commit: A commit of that folder; None: the folder as it is now.
         verbose: Whether to show what the launcher prints about itself.
-        attempt: How often this command has run it before.
+        restarts: How often to run it again after a crash, without a newer checkpoint.
 
     Raises:
         CommandError: before anything was started.
     """
+    code = code or (Path() if commit is not None else None)
+
+    def attempt(number: int) -> tuple[int, dict[str, Any]]:
+        return _run_once(placed, directory, max_processes, text_to_stderr, code, commit, verbose, number)
+
+    return run_with_restarts(attempt, restarts, say=functools.partial(_say, text_to_stderr))
+
+
+def _run_once(
+    placed: PlacedJob,
+    directory: Path,
+    max_processes: int,
+    text_to_stderr: bool,
+    code: Path | None,
+    commit: str | None,
+    verbose: bool,
+    attempt: int,
+) -> tuple[int, dict[str, Any]]:
+    """One attempt of `run_job`, made after so many others."""
+    job, placement = placed.job, placed.placement
     warnings = [] if placement.on_chips or placement.is_distributed else list(rehearsal_warnings(job))
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
     if code is not None:
@@ -89,14 +109,18 @@ def run_job(
     closing = Closing(
         outcome,
         report,
-        again=again,
+        again=placed.again,
         has_trainer=job.spec.trainer is not None,
         has_units=has_units(job),
         curves=[] if report.get("loss") is None or placement.host else curves.drawn(checkpoint_dir, root),
     )
     for line in closing.lines():
-        Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
+        _say(text_to_stderr, line)
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
+
+
+def _say(is_to_stderr: bool, line: str) -> None:
+    Console(stderr=is_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def _ask_trainer(job: TpuTrainingJob, lead: LocalProcess, placement: Placement, *, processes_here: int) -> Facts:
@@ -171,7 +195,7 @@ def _supervise(
 
 def refusal(error: CommandError) -> dict[str, Any]:
     """The summary of a run that was refused before anything was started, with the keys of every summary."""
-    refused = Outcome(phase="Invalid", exit_code=error.exit_code, culprit=None)
+    refused = Outcome(phase=Phase.INVALID, exit_code=error.exit_code, culprit=None)
     cause = "; ".join(error.problems)
     return summary(refused, {"message": cause}, processes=0, cause=cause)
 
