@@ -256,14 +256,7 @@ def test_chips_without_their_library_are_said_before_anything_starts(
 
 def test_more_workers_than_a_machine_may_have_are_refused_with_what_works(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"spec\.workers: 32 would be .* try the job with --set spec\.workers=4, or"):
-        run_job(
-            job("cpu:1x1", workers=32),
-            again="tpujob run job.yaml",
-            placement=Placement(),
-            directory=tmp_path,
-            text_to_stderr=True,
-            max_processes=8,
-        )
+        run_job(PlacedJob(job("cpu:1x1", workers=32), Placement(), "again"), directory=tmp_path, max_processes=8)
 
 
 def test_machine_without_chips_asks_no_metadata_server(tmp_path: Path) -> None:

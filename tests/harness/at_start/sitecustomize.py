@@ -31,6 +31,8 @@ class PacedFeed(importlib.machinery.PathFinder):
         if fullname != "tpujob_trainer.train.batches":
             return None
         spec = super().find_spec(fullname, path, target)
+        assert spec is not None
+        assert spec.loader is not None
         execute = spec.loader.exec_module
 
         def executed(module):
@@ -43,7 +45,7 @@ class PacedFeed(importlib.machinery.PathFinder):
 
             module.Feed.take = taken
 
-        spec.loader.exec_module = executed
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
 
 
