@@ -28,7 +28,7 @@ from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG, check_adapter
-from tpujob_trainer.model.weights.load import read_shape
+from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.model.weights.safetensors import INDEX, SINGLE, SafetensorsFolder
 from tpujob_trainer.storage import open_bucket
 

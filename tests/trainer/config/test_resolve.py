@@ -9,7 +9,7 @@ from tests.trainer.model.weights.make_reference import FOLDER
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.weights.load import with_shape_read
+from tpujob_trainer.model.weights.read_shape import with_shape_read
 
 
 def resolved(num_devices: int = 8, vocabulary: int = 259, platform: str = "cpu", **changes: Any) -> ResolvedConfig:

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.families.base import RopeScaling
-from tpujob_trainer.model.weights.load import read_shape
+from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.tasks.stored_checkpoint import _read, export, shape_from, verify
 
 SAVED = Path(__file__).parents[2] / "scenes" / "multiprocess" / "golden_checkpoint" / "checkpoints.tar.xz"

@@ -235,7 +235,8 @@ def _compare(case: dict[str, Any]) -> str:
     import numpy as np
 
     from tpujob_trainer.errors import TrainerError
-    from tpujob_trainer.model.weights.load import load_weights, read_shape
+    from tpujob_trainer.model.weights.load import load_weights
+    from tpujob_trainer.model.weights.read_shape import read_shape
 
     try:
         shape = read_shape(case["folder"], remat="none", compute_dtype="float32")

@@ -43,7 +43,7 @@ def lora_model(name: str, times: float = 1) -> tuple[Any, str]:
     from tpujob_trainer.model.lora import LoraModel
     from tpujob_trainer.model.lora_config import LoraConfig, Target
     from tpujob_trainer.model.mesh.build import build_mesh
-    from tpujob_trainer.model.weights.load import read_shape
+    from tpujob_trainer.model.weights.read_shape import read_shape
 
     source = str(FOLDER / name)
     shape = read_shape(source, remat="none", compute_dtype="float32")

@@ -19,7 +19,8 @@ from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.companions import Companions, read_config
-from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.model.weights.load import load_weights
+from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.train.optimizer import adapters_only
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

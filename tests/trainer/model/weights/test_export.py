@@ -15,7 +15,8 @@ from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.weights.companions import Companions, read_companions
 from tpujob_trainer.model.weights.export import export_weights
-from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.model.weights.load import load_weights
+from tpujob_trainer.model.weights.read_shape import read_shape
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

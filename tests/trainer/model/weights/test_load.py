@@ -19,7 +19,8 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.weights import load as loading
-from tpujob_trainer.model.weights.load import load_weights, read_shape, with_shape_read
+from tpujob_trainer.model.weights.load import load_weights
+from tpujob_trainer.model.weights.read_shape import read_shape, with_shape_read
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

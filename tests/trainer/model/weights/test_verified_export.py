@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer.model.weights.make_reference import FOLDER
 from tpujob_trainer.errors import NotFoundError
-from tpujob_trainer.model.weights.load import read_shape
+from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.model.weights.verified_export import MOST_TOKENS, TOKENS, text_lengths, verify_export
 
 

@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
-
-from etils import epath
 
 from tpujob_contract import storage_address
 from tpujob_trainer.storage.bucket import Bucket, Stored, is_local, pattern_problem
@@ -17,7 +16,7 @@ from tpujob_trainer.storage.bucket import Bucket, Stored, is_local, pattern_prob
 __all__ = ["Bucket", "Stored", "is_local", "open_bucket", "pattern_problem"]
 
 
-def open_bucket(url: epath.PathLike) -> Bucket:
+def open_bucket(url: str | os.PathLike[str]) -> Bucket:
     """The bucket at a `gs://` address, a local path, or any other URL that fsspec opens. Nothing is read yet."""
     return _open(str(Path(url).absolute()) if is_local(url) else str(url).rstrip("/"))
 

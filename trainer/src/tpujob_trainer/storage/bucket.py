@@ -6,10 +6,9 @@ To add a backend, write a class with these methods in a module of its own, and o
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from typing import Protocol
-
-from etils import epath
 
 from tpujob_contract import storage_address
 
@@ -69,7 +68,7 @@ class Bucket(Protocol):
         """Removes an object, with `version` only if it still has that version; returns whether it is gone."""
 
 
-def is_local(url: epath.PathLike) -> bool:
+def is_local(url: str | os.PathLike[str]) -> bool:
     """Whether the URL is a path on a mounted file system."""
     return storage_address.is_path(str(url))
 

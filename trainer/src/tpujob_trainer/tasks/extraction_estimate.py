@@ -15,8 +15,10 @@ from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
 from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
+from tpujob_trainer.data import inspection
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.weights.read_shape import model_read
 from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, forward_flops_per_token
 
 SCALE_BYTES = 4
@@ -138,7 +140,6 @@ def forecast(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -> 
     # These import JAX, for which callers that read no data must not wait.
     from tpujob_trainer.corpus.extract import forecast as sampling
     from tpujob_trainer.corpus.extract import units
-    from tpujob_trainer.data import inspection
 
     tokenizer = data.load_tokenizer(config.data)
     estimate = ExtractionEstimate.of(config, extract, tokenizer.vocab_size, inspection.REACH_SECONDS)
@@ -197,8 +198,6 @@ def _unit_rows(estimate: ExtractionEstimate, tokens: float, *, total: int, worke
 
 def _shape_of(config: TrainerConfig, vocabulary: int, reach_seconds: float) -> ModelShape:
     if config.model.from_ is not None:
-        from tpujob_trainer.model.weights.load import model_read
-
         return model_read(config.model, reach_seconds).shape
     try:
         return config.model.resolve(vocabulary=vocabulary, platform="tpu")

@@ -15,7 +15,7 @@ from tpujob_trainer.model.chips import BY_KIND
 from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.weights.load import with_shape_read
+from tpujob_trainer.model.weights.read_shape import with_shape_read
 from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.session.dataset import Dataset, training_data
 from tpujob_trainer.session.session import Session

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tpujob_contract import ExitCode
 from tpujob_contract.job_facts import Place, Problem
-from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.lock import LOCK, OWNER, model_differences, owner_in, owner_problem
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
@@ -181,6 +180,8 @@ def _holder(lock: Path) -> str | None:
 
 def _differences(directory: Path, run: ResolvedConfig) -> list[str]:
     """The differences between the model of the newest checkpoint and that of `run`."""
+    from tpujob_trainer.checkpoint import layout  # its libraries take time, and most checks find no checkpoint
+
     steps = layout.committed(str(directory))
     if not steps:
         return []

@@ -6,6 +6,8 @@ from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LE
 from tpujob_contract.job_facts import TrainingForecast
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.data import inspection
+from tpujob_trainer.model.weights.read_shape import with_shape_read
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: a float32 weight and AdamW's two float32 moments; Lion and Adafactor need less."""
@@ -21,10 +23,6 @@ def forecast(config: TrainerConfig, *, steps: int, tokens: int) -> TrainingForec
     Raises:
         TrainerError: the error that training would end with.
     """
-    # These import JAX, for which callers that read no data must not wait.
-    from tpujob_trainer.data import inspection
-    from tpujob_trainer.model.weights.load import with_shape_read
-
     tokenizer = data.load_tokenizer(config.data)
     manifest = data.make_manifest(config.data)
     sampled = inspection.sample_rows(manifest, tokenizer, seed=config.seed, examples=0)

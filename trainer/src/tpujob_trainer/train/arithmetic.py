@@ -18,6 +18,7 @@ from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import CustomShape, ModelShape
+from tpujob_trainer.model.weights.read_shape import model_read
 
 
 def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
@@ -148,9 +149,6 @@ def arithmetic(config: TrainerConfig, place: Place) -> Facts:
     preset = PRESETS[config.model.preset] if config.model.preset else None
     fixed = config.model.vocab_size or (preset.vocab_size if preset else None)
     if config.model.from_ is not None:
-        # This imports JAX and storage clients, for which callers without `from` must not wait.
-        from tpujob_trainer.model.weights.load import model_read
-
         read = model_read(config.model, REACH_SECONDS)
         config, fixed = dataclasses.replace(config, model=read), read.shape.vocab_size
     vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)

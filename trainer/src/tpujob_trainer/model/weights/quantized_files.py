@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder, Stored
 
-_BFLOAT16 = np.dtype(jnp.bfloat16)
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
 _BIAS = 127
 """Bias of the exponents of MXFP4's scales."""
@@ -81,7 +81,9 @@ class DequantizedFolder(SafetensorsFolder):
     def _fp8(self, name: str, first: int, stop: int) -> np.ndarray:
         rows, columns = self._blocks
         stored = self.tensors[name]
-        narrow = self._read(Stored(stored.file, np.dtype(jnp.float8_e4m3fn), stored.shape, stored.begin), first, stop)
+        narrow = self._read(
+            Stored(stored.file, np.dtype(ml_dtypes.float8_e4m3fn), stored.shape, stored.begin), first, stop
+        )
         scales = super().read(f"{name}_scale_inv", first // rows, -(-stop // rows)).astype(np.float32)
         tall = np.repeat(scales, rows, axis=0)[first % rows :][: stop - first]
         return (narrow.astype(np.float32) * np.repeat(tall, columns, axis=1)[:, : stored.shape[1]]).astype(_BFLOAT16)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import jax.numpy as jnp
+import ml_dtypes  # noqa: F401 - numpy knows its types by name from then on
 import numpy as np
 
 from tpujob_trainer.data.sources.files import DataRoot, explained
@@ -26,7 +26,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 DTYPES: dict[str, np.dtype[Any]] = {
-    code: np.dtype(jnp.dtype(NUMPY_NAMES[code])) for code in ("F64", "F32", "F16", "BF16", "F8_E4M3", "U8")
+    code: np.dtype(NUMPY_NAMES[code]) for code in ("F64", "F32", "F16", "BF16", "F8_E4M3", "U8")
 }
 """Types in which weights are stored."""
 LONGEST_SHOWN = 200

@@ -27,7 +27,8 @@ from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.decoder import Model, soft_capped
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.model.weights.load import load_weights
+from tpujob_trainer.model.weights.read_shape import read_shape
 
 TOLERANCE = 1e-3
 """Largest difference of float32 logits, which are between 1 and 30."""

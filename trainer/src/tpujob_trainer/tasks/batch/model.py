@@ -15,7 +15,8 @@ from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.model.weights.load import load_weights
+from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.tasks.batch.staged_weights import staged
 from tpujob_trainer.tasks.batch.worker import Worker
