@@ -12,6 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.harness.processes import COMPILED_ONCE
+from tests.operator.manifests import manifest
 from tools.localcluster.waiting import wait_for
 from tpujob.commands.from_folder import folder_to_parquet
 
@@ -45,17 +46,9 @@ class Desk:
 
     def start(self, *options: str, under_nohup: object = False, **changes: object) -> subprocess.Popen[str]:
         spec = {**copy.deepcopy(self.spec), **{k: v for k, v in changes.items() if k not in TRAINER and k != "data"}}
-        if spec["trainer"] is None:
-            del spec["trainer"]
-        else:
+        if spec["trainer"] is not None:
             spec["trainer"] |= {k: v for k, v in changes.items() if k in TRAINER or k == "data"}
-        job = {
-            "apiVersion": "tpujob.dev/v1beta1",
-            "kind": "TpuTrainingJob",
-            "metadata": {"name": "desk"},
-            "spec": spec,
-        }
-        YAML().dump(job, self.folder / "job.yaml")
+        YAML().dump(manifest("desk", **spec), self.folder / "job.yaml")
         return subprocess.Popen(
             [*(["nohup"] if under_nohup else []), sys.executable, "-m", "tpujob", "run", "job.yaml", *options],
             cwd=self.folder,

@@ -54,7 +54,7 @@ def builders(folder: Path, monkeypatch, **has: str) -> Path:
     for name, word in has.items():
         (folder / name).write_text(BUILDER.format(asked=asked, has=word))
         (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/bin")
+    monkeypatch.setenv("PATH", str(folder))  # a builder of this machine would be asked, too
     return asked
 
 
@@ -285,12 +285,6 @@ def test_packing_depends_on_content_alone(tmp_path):
 def test_version_and_base_are_those_of_the_checkout():
     assert f"ARG VERSION={chart_version(ROOT)}\n" in (ROOT / "Dockerfile").read_text()
     assert default_base(ROOT) == "python:3.12-slim-bookworm"
-
-
-def test_help_says_what_is_needed():
-    shown = CliRunner().invoke(app, ["bundle", "--help"]).stdout
-    for word in ("--verify", "--no-images", "checkout"):
-        assert word in shown
 
 
 def test_documentation_names_options_that_there_are():

@@ -22,6 +22,7 @@ from tests.cli.desk import TRAINER, processes_below
 from tests.fakes import Exchange, HttpServer
 from tests.harness import tpu_vms
 from tests.harness.processes import COMPILED_ONCE
+from tests.operator.manifests import manifest
 from tools.localcluster.waiting import wait_for
 from tpujob.commands.from_folder import folder_to_parquet
 from tpujob_contract import environment as names
@@ -61,13 +62,7 @@ class Machines:
     def command(self, number: int, *options: str, **trainer: Any) -> dict[str, Any]:
         """Arguments of Popen for one machine."""
         spec = {**self._spec, "trainer": {**self._spec["trainer"], **trainer}}
-        job = {
-            "apiVersion": "tpujob.dev/v1beta1",
-            "kind": "TpuTrainingJob",
-            "metadata": {"name": "slice"},
-            "spec": spec,
-        }
-        YAML().dump(job, self.folder / str(number) / "job.yaml")
+        YAML().dump(manifest("slice", **spec), self.folder / str(number) / "job.yaml")
         environ = {
             **os.environ,
             "GCE_METADATA_HOST": self._servers[number].host,

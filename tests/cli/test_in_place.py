@@ -12,28 +12,21 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.harness.processes import COMPILED_ONCE
+from tests.operator.manifests import manifest
 from tools.localcluster.waiting import wait_for
 from tpujob_launcher.supervise.processes import command_line, descendants
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
-JOB = {
-    "apiVersion": "tpujob.dev/v1beta1",
-    "kind": "TpuTrainingJob",
-    "metadata": {"name": "desk"},
-    "spec": {
-        "accelerator": "cpu:2x1",
-        "inPlaceRestarts": 2,
-        "trainer": {
-            "model": {"layers": 1, "embedDim": 32, "heads": 2},
-            "data": {"path": "text.txt", "tokenizer": "bytes"},
-            "sequenceLength": 32,
-            "batchSize": 8,
-            "steps": 10_000_000,
-            "checkpoint": {"everySteps": 20},
-        },
-    },
+TRAINER = {
+    "model": {"layers": 1, "embedDim": 32, "heads": 2},
+    "data": {"path": "text.txt", "tokenizer": "bytes"},
+    "sequenceLength": 32,
+    "batchSize": 8,
+    "steps": 10_000_000,
+    "checkpoint": {"everySteps": 20},
 }
+JOB = manifest("desk", accelerator="cpu:2x1", inPlaceRestarts=2, trainer=TRAINER)
 
 
 def trainer_of(run: int, host: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.operator.manifests import container_manifest, manifest
+from tests.operator.manifests import container_manifest
 from tests.wrong_inputs.files import FILES
 from tests.wrong_inputs.table import WRONG
 from tpujob.main import app
@@ -17,7 +17,6 @@ LONGEST_LINE = 1000
 """Of a line that lists all fields, or all presets."""
 MOST_SECONDS = 2.0
 """Of the processor: how busy the machine is does not count."""
-TRAINER: dict[str, Any] = {"model": {"preset": "tiny"}, "data": {"path": "data/*.parquet"}, "steps": 10}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
 
@@ -65,7 +64,6 @@ def test_a_wrong_file_is_refused_by_name(verb: str, case: str, tmp_path: Path) -
         (["data", "from-folder", "empty", "out"], 77, "no text"),
         (["data", "from-folder", "empty", "binary/out"], 78, "OUT: 'binary/out' cannot be written (Not a directory)"),
         (["checkpoint", "ls", "empty"], 77, "is no checkpoint directory"),
-        (["bundle"], 78, "--out"),
         (
             ["new", "large.yaml", "--name", "a", "--accelerator", "cpu:1x1", "--data", "x", "--preset", "tiny"],
             78,
@@ -89,13 +87,3 @@ def test_a_wrong_command_is_refused(
     assert done.exit_code == code, done.output
     assert words in done.output
     assert isinstance(done.exception, SystemExit)
-
-
-def test_render_warns_on_stderr_alone(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(_job(manifest(accelerator="v5e-8", trainer=TRAINER | {"batchSize": 8})))
-    done = CliRunner().invoke(app, ["render", str(file), "-o", "json"])
-    assert done.exit_code == 0
-    assert json.loads(done.stdout)["kind"] == "JobSet"
-    assert "warning: spec.checkpointDir: is missing" in done.stderr
-    assert 'warning: spec.trainer.data.path: "data/*.parquet" is relative' in done.stderr

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tools.structure.fields import yaml_blocks
 from tpujob.main import app
 from tpujob_contract.kubernetes_names import API_VERSION, KIND
 from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.build import build_jobset
+from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +81,12 @@ def test_make_targets_exist(page: Path) -> None:
     assert named - targets == set()
 
 
+def test_make_help_lists_the_targets() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("help", "demo", "test", "lint", "fmt", "cluster", "bench"):
+        assert re.search(rf"^  make {target}\b", shown, re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_image_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^FROM \S+ AS (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
@@ -104,14 +113,24 @@ def test_every_row_of_the_stories_names_what_shows_it() -> None:
         assert [path for path in shown if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_whole_jobs_are_accepted(page: Path) -> None:
+def jobsets(page: Path) -> Iterator[dict[str, Any]]:
+    """The JobSet of each whole job of a page."""
     for block in re.findall(r"```yaml\n(apiVersion: tpujob\.dev.*?)```", page.read_text(), re.DOTALL):
         manifest = YAML(typ="safe", pure=True).load(block)
         if "command" in manifest["spec"]:
             # `tpujob run` needs no image.
             manifest["spec"].setdefault("image", "registry.example/own:1")
-        load_job(manifest)
+        yield build_jobset(load_job(manifest), JobSettings())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_whole_jobs_are_accepted(page: Path) -> None:
+    assert {jobset["kind"] for jobset in jobsets(page)} <= {"JobSet"}
+
+
+def test_the_first_job_of_the_readme_is_256_chips_in_two_slices() -> None:
+    (workers,) = next(jobsets(ROOT / "README.md"))["spec"]["replicatedJobs"]
+    assert (workers["replicas"], workers["template"]["spec"]["parallelism"]) == (2, 64)
 
 
 BASE: dict[str, Any] = {

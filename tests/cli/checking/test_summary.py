@@ -9,6 +9,7 @@ import tokenizers
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from tests.operator.manifests import manifest
 from tests.wrong_inputs.files import BOMB
 from tpujob.job.job_file import read_job
 from tpujob.main import app
@@ -18,13 +19,12 @@ from tpujob.questions.job_facts import check_job
 from tpujob_contract import ExitCode
 from tpujob_resource.topology.tables import GENERATIONS
 
-HEAD = "apiVersion: tpujob.dev/v1beta1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
 LLAMA = {"model": {"preset": "llama3-8b"}, "data": {"path": "gs://b/x", "tokenizer": "gs://b/t"}, "tokens": 20e9}
 
 
 def job_file(folder: Path, **spec: object) -> Path:
     file = folder / "job.yaml"
-    file.write_text(HEAD + "spec: " + json.dumps(spec))
+    file.write_text(json.dumps(manifest("job", **{"trainer": None, **spec})))
     return file
 
 

@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 from typer.testing import CliRunner
 
+from tests.operator.manifests import manifest
 from tpujob.job.template import source_of
 from tpujob.main import app
 
@@ -75,13 +76,9 @@ def test_missing_data_ends_with_the_trainers_line(tmp_path):
 
 
 def job_file(folder, **trainer):
-    spec = {
-        "accelerator": "cpu:2x1",
-        "trainer": {"steps": 1, "batchSize": 4, "sequenceLength": 32, "model": {"preset": "tiny"}, **trainer},
-    }
-    kind = {"apiVersion": "tpujob.dev/v1beta1", "kind": "TpuTrainingJob", "metadata": {"name": "job"}}
+    block = {"steps": 1, "batchSize": 4, "sequenceLength": 32, "model": {"preset": "tiny"}, **trainer}
     file = folder / "job.yaml"
-    file.write_text(json.dumps({**kind, "spec": spec}))
+    file.write_text(json.dumps(manifest("job", accelerator="cpu:2x1", trainer=block)))
     return file
 
 
