@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpujob.errors import CommandError
-from tpujob.questions import trainer_program
-from tpujob.questions.checkpoints import inspect
-from tpujob.questions.trainer_program import Program
+from tpujob.questions.trainer_program import Program, ask
 from tpujob_contract import ExitCode
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ def read_metrics(directory: str) -> pd.DataFrame:
         raise CommandError(
             "metrics: needs pandas, which is not installed; `pip install pandas`", exit_code=ExitCode.NOT_FOUND
         ) from error
-    rows = trainer_program.ask(Program.RUN_REPORT, {"rows_of": directory})["rows"]
+    rows = ask(Program.RUN_REPORT, {"rows_of": directory})["rows"]
     frame = pd.DataFrame(rows).astype({"step": int}).set_index("step")
     frame["time"] = pd.to_datetime(frame["time"], unit="s", utc=True)
     return frame
@@ -44,5 +42,5 @@ def read_checkpoints(directory: str) -> list[dict[str, Any]]:
     Raises:
         CommandError: the directory is not that of a run, or cannot be read from here.
     """
-    found: list[dict[str, Any]] = inspect(directory)["checkpoints"]
+    found: list[dict[str, Any]] = ask(Program.CHECKPOINTS, directory)["checkpoints"]
     return found

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Directory, Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
 from tpujob.output.words import absolute
 
 app = typer.Typer(
@@ -34,19 +34,16 @@ def ls(directory: Directory, output: Output = OutputFormat.TEXT) -> None:
 
     Of each: step, time, size, tokens trained on, and the losses that are known.
     """
-    from tpujob.questions.checkpoints import inspect, table
+    from tpujob.questions.checkpoints import table
+    from tpujob.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
-        found = inspect(directory)
-    if output is not OutputFormat.TEXT:
-        write(found, output)
-        return
-    for line in table(found):
-        typer.echo(line)
+        found = ask(Program.CHECKPOINTS, directory)
+    show(found, output, table(found))
 
 
 @app.command("show")
-def show(
+def show_one(
     directory: Directory,
     step: Step = None,
     output: Output = OutputFormat.TEXT,
@@ -55,15 +52,12 @@ def show(
 
     Size, losses, position in the data, processes, versions and model.
     """
-    from tpujob.questions.checkpoints import inspect, sentences
+    from tpujob.questions.checkpoints import sentences
+    from tpujob.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
-        found = inspect(directory, "newest" if step is None else str(step))
-    if output is not OutputFormat.TEXT:
-        write(found, output)
-        return
-    for line in sentences(found):
-        typer.echo(line)
+        found = ask(Program.CHECKPOINTS, directory, "newest" if step is None else str(step))
+    show(found, output, sentences(found))
 
 
 @app.command("verify")
@@ -76,15 +70,12 @@ def verify(
 
     Changes nothing. Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
     """
-    from tpujob.questions.checkpoints import read, verdicts
+    from tpujob.questions.checkpoints import verdicts
+    from tpujob.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
-        found = read("verify", directory, *([] if step is None else [str(step)]))
-    if output is not OutputFormat.TEXT:
-        write(found, output)
-    else:
-        for line in verdicts(found):
-            typer.echo(line)
+        found = ask(Program.STORED_ARRAYS, "verify", directory, *([] if step is None else [str(step)]))
+    show(found, output, verdicts(found))
     raise typer.Exit(1 if any(found["problems"].values()) else 0)
 
 
@@ -105,14 +96,12 @@ def export(
     and `data.tokenizer` of the run, which must still be there. The weights of `model.custom` are written by the paths
     of its parameters, with a model.json of arguments and step.
     """
-    from tpujob.questions.checkpoints import read
+    from tpujob.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
-        found = read("export", directory, "newest" if step is None else str(step), out, dtype)
-    if output is not OutputFormat.TEXT:
-        write(found, output)
-    else:
-        typer.echo(f"{out}: step {found['step']}, {found['parameters'] / 1e6:,.1f} M parameters as {dtype}")
+        newest = "newest" if step is None else str(step)
+        found = ask(Program.STORED_ARRAYS, "export", directory, newest, out, dtype)
+    show(found, output, [f"{out}: step {found['step']}, {found['parameters'] / 1e6:,.1f} M parameters as {dtype}"])
 
 
 @app.command("verify-export")
@@ -142,14 +131,12 @@ def verify_export(
     of a text longer than the model's sliding window and unscaled context if these are at most 4096. Exit code 1 if they
     differ by more than 0.001.
     """
-    from tpujob.questions.checkpoints import verified_export
+    from tpujob.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
-        found = verified_export(directory, python or "", *(ignore or []))
-    if output is not OutputFormat.TEXT:
-        write(found, output)
-    else:
-        verdict = "the same" if found["equal"] else "another thing"
-        peer = f"{found['model']} of transformers {found['version']} computes {verdict}"
-        typer.echo(f"{directory}: {peer}: logits of {len(found['ids'])} tokens within {found['difference']:.1e}")
+        found = ask(Program.EXPORTED_WEIGHTS, directory, python or "", *(ignore or []))
+    verdict = "the same" if found["equal"] else "another thing"
+    peer = f"{found['model']} of transformers {found['version']} computes {verdict}"
+    line = f"{directory}: {peer}: logits of {len(found['ids'])} tokens within {found['difference']:.1e}"
+    show(found, output, [line])
     raise typer.Exit(0 if found["equal"] else 1)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Output, Settings, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show, write
 
 app = typer.Typer(help="Make and inspect data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -87,8 +87,5 @@ def inspect(
         elif settings:
             raise CommandError(f"--set: {settings[0]} is for a job; {name} is data")
         found = inspect_data(asked)
-    if json_output or output is not OutputFormat.TEXT:
-        write(found, OutputFormat.JSON if json_output else output)
-        return
-    for line in describe(found, batch_size=asked.batch_size, sequence_length=asked.sequence_length):
-        typer.echo(line)
+    lines = describe(found, batch_size=asked.batch_size, sequence_length=asked.sequence_length)
+    show(found, OutputFormat.JSON if json_output else output, lines)

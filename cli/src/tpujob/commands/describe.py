@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import typer
-
 from tpujob.commands.options import Context, JobName, Namespace, Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
 
 FORBIDDEN = 403
 
@@ -37,8 +35,4 @@ def describe(
             events, refused = [], f"  warnings: not shown; your account may not list Events in {cluster.namespace}"
     lines = list(sentences(job, pods, events, datetime.now(UTC)))
     lines[1:1] = [refused] if refused else []
-    if output is not OutputFormat.TEXT:
-        write({"job": job, "pods": pods, "warnings": events, "sentences": lines}, output)
-        return
-    for line in lines:
-        typer.echo(line)
+    show({"job": job, "pods": pods, "warnings": events, "sentences": lines}, output, lines)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpujob.commands.options import Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
 
 if TYPE_CHECKING:
     from tpujob.job.fields import Field
@@ -40,27 +41,22 @@ def explain(
         else:
             found = fields.find(known, path)
             below = fields.below(known, found[0]) if len(found) == 1 else []
-    if output is not OutputFormat.TEXT:
-        write([{**each.as_json(), "fields": [inner.path for inner in below]} for each in found], output)
-    elif len(found) == 1:
-        _print(found[0], below)
-    else:
-        _list(found, "")
+    listed = [{**each.as_json(), "fields": [inner.path for inner in below]} for each in found]
+    show(listed, output, _one(found[0], below) if len(found) == 1 else _list(found, ""))
 
 
-def _print(field: Field, below: list[Field]) -> None:
+def _one(field: Field, below: list[Field]) -> Iterator[str]:
     required = ", required" if field.is_required else ""
-    typer.echo(f"{field.path}: {field.kind.replace('`', '')}{required}")
-    for line in textwrap.wrap(field.meaning, WIDTH):
-        typer.echo(f"  {line}")
-    _list(below, f"{field.path}.")
+    yield f"{field.path}: {field.kind.replace('`', '')}{required}"
+    yield from (f"  {line}" for line in textwrap.wrap(field.meaning, WIDTH))
+    yield from _list(below, f"{field.path}.")
 
 
-def _list(found: list[Field], begin: str) -> None:
-    """Prints a line for each field, with the first sentence about it."""
+def _list(found: list[Field], begin: str) -> Iterator[str]:
+    """A line for each field, with the first sentence about it."""
     names = [each.path.removeprefix(begin).rpartition("[].")[2] if begin else each.path for each in found]
     width = max(map(len, names), default=0)
     for name, each in zip(names, found, strict=True):
         sentence = each.meaning.partition(". ")[0].rstrip(".")
         sentence = textwrap.shorten(sentence, WIDTH - width - 4, placeholder=" …")
-        typer.echo(f"  {name.ljust(width)}  {sentence}".rstrip())
+        yield f"  {name.ljust(width)}  {sentence}".rstrip()

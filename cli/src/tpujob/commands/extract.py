@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Directory, Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
 from tpujob.output.words import counted
 
 app = typer.Typer(
@@ -31,20 +31,19 @@ def status(
 
     Units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause.
     """
-    from tpujob.questions.extraction import describe, follow, inspect, priced
+    from tpujob.questions.extraction import describe, priced
     from tpujob.questions.extraction_table import watched
+    from tpujob.questions.trainer_program import Program, ask, follow
 
+    asked = (Program.EXTRACTION, "status", directory)
     with problems_on_stderr():
+        answers = follow(*asked, "--every", str(every)) if watch else iter([ask(*asked)])
+        statuses = (priced(each, chip_hour_price) for each in answers)
         if watch and output is OutputFormat.TEXT:
-            watched(priced(each, chip_hour_price) for each in follow(directory, every_seconds=every))
+            watched(statuses)
             return
-        for each in follow(directory, every_seconds=every) if watch else [inspect("status", directory)]:
-            found = priced(each, chip_hour_price)
-            if output is OutputFormat.TEXT:
-                for line in describe(found):
-                    typer.echo(line)
-            else:
-                write(found, output)
+        for found in statuses:
+            show(found, output, describe(found))
 
 
 @app.command("verify")
@@ -63,19 +62,16 @@ def verify(
     Every unit must be done, and every file must match what its worker recorded. Prints a line for each problem; exit
     code 1 if there is any.
     """
-    from tpujob.questions.extraction import inspect, verified
+    from tpujob.questions.extraction import verified
+    from tpujob.questions.trainer_program import Program, ask
 
     options = {"--read-all": read_all, "--repair": repair}
     with problems_on_stderr():
-        found = inspect("verify", directory, *(name for name, is_set in options.items() if is_set))
-    if output is OutputFormat.TEXT:
-        for problem in found["problems"]:
-            typer.echo(problem)
-        typer.echo(verified(found))
-        if again := found.get("given_back"):
-            typer.echo(f"given back: {counted(len(again), 'unit')} ({', '.join(map(str, again))}); run the job again")
-    else:
-        write(found, output)
+        found = ask(Program.EXTRACTION, "verify", directory, *(name for name, is_set in options.items() if is_set))
+    lines = [*found["problems"], verified(found)]
+    if again := found.get("given_back"):
+        lines.append(f"given back: {counted(len(again), 'unit')} ({', '.join(map(str, again))}); run the job again")
+    show(found, output, lines)
     raise typer.Exit(1 if found["problems"] else 0)
 
 
@@ -95,15 +91,13 @@ def merge(
     Writes an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`. Nothing is copied. Every unit must
     be done, unless --partial is given; merge again for the rest.
     """
-    from tpujob.questions.extraction import inspect, verified
+    from tpujob.questions.extraction import verified
+    from tpujob.questions.trainer_program import Program, ask
 
     options = {"--remove-leftovers": remove_leftovers, "--partial": partial}
     with problems_on_stderr():
-        found = inspect("merge", directory, *(name for name, is_set in options.items() if is_set))
-    if output is OutputFormat.TEXT:
-        typer.echo(verified(found))
-        if found["units"] < found["of_units"]:
-            typer.echo(f"{found['units']} of {found['of_units']} units: merge again when the others are done")
-        typer.echo(f"written: {', '.join(found['written'])}")
-    else:
-        write(found, output)
+        found = ask(Program.EXTRACTION, "merge", directory, *(name for name, is_set in options.items() if is_set))
+    lines = [verified(found), f"written: {', '.join(found['written'])}"]
+    if found["units"] < found["of_units"]:
+        lines.insert(1, f"{found['units']} of {found['of_units']} units: merge again when the others are done")
+    show(found, output, lines)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +18,10 @@ from tpujob.commands.options import (
     RunDirectory,
     problems_on_stderr,
 )
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
+
+if TYPE_CHECKING:
+    from tpujob.cluster.client import Object
 
 
 def get(
@@ -31,7 +35,6 @@ def get(
     directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
 ) -> None:
     """List jobs: phase, step, loss, checkpoint, restarts."""
-    from tpujob.cluster import table
     from tpujob.cluster.client import Cluster
 
     if local:
@@ -40,13 +43,16 @@ def get(
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
         jobs = [cluster.job(name)] if name else cluster.jobs()
-    if output is not OutputFormat.TEXT:
-        write(jobs[0] if name else jobs, output)
-    elif not jobs:
-        typer.echo(f"no jobs in namespace {cluster.namespace}")
+    show(jobs[0] if name else jobs, output, _lines(jobs, cluster.namespace))
+
+
+def _lines(jobs: Sequence[Object], namespace: str) -> Iterator[str]:
+    from tpujob.cluster import table
+
+    if jobs:
+        yield from table.render([table.COLUMNS, *table.rows(jobs, datetime.now(UTC))])
     else:
-        for line in table.render([table.COLUMNS, *table.rows(jobs, datetime.now(UTC))]):
-            typer.echo(line)
+        yield f"no jobs in namespace {namespace}"
 
 
 def _runs_here(name: str | None, namespace: str | None, directory: Path, output: OutputFormat) -> None:
@@ -59,10 +65,10 @@ def _runs_here(name: str | None, namespace: str | None, directory: Path, output:
         for job, run in runs.newest_of_all(directory)
         if name in (None, job.partition("/")[2]) and namespace in (None, job.partition("/")[0])
     ]
-    if output is not OutputFormat.TEXT:
-        write([dict(zip(map(str.lower, runs.COLUMNS), runs.row(job, run), strict=True)) for job, run in found], output)
-    elif not found:
-        typer.echo(f"no runs of this machine in {directory}; see --directory")
-    else:
-        for line in table.render([runs.COLUMNS, *(runs.row(job, run) for job, run in found)]):
-            typer.echo(line)
+    rows = [runs.row(job, run) for job, run in found]
+    lines = table.render([runs.COLUMNS, *rows])
+    show(
+        [dict(zip(map(str.lower, runs.COLUMNS), row, strict=True)) for row in rows],
+        output,
+        lines if found else [f"no runs of this machine in {directory}; see --directory"],
+    )

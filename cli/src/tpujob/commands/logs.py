@@ -64,10 +64,12 @@ def logs(
 
 def _attempts(job: Mapping[str, Any]) -> None:
     """Prints how the attempts of a job ended."""
-    from tpujob.questions.checkpoints import attempt_lines, read_attempts
+    from tpujob.questions.checkpoints import attempt_lines
+    from tpujob.questions.trainer_program import Program, ask
+    from tpujob_contract.reports.report import ATTEMPTS
 
     directory = job["spec"].get("checkpointDir")
     if directory is None:
         raise CommandError("spec.checkpointDir: the job has none, so its attempts have left nothing", exit_code=1)
-    for line in attempt_lines(read_attempts(directory)):
+    for line in attempt_lines(ask(Program.CHECKPOINTS, directory, ATTEMPTS)):
         typer.echo(line)

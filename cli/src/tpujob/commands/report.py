@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
 from tpujob.output.words import absolute
 
 
@@ -29,12 +29,9 @@ def report(
     Loss by step, tokens and time, speed, restarts, checkpoints, samples. Several runs share each plot. The file has no
     scripts and loads nothing.
     """
-    from tpujob.questions.checkpoints import report_lines, write_report
+    from tpujob.questions.checkpoints import report_lines
+    from tpujob.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
-        found = write_report(directories, out)
-    if output is not OutputFormat.TEXT:
-        write(found, output)
-        return
-    for line in report_lines(found):
-        typer.echo(line)
+        found = ask(Program.RUN_REPORT, {"directories": directories, "out": str(out)})
+    show(found, output, report_lines(found))

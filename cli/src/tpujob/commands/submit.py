@@ -20,7 +20,7 @@ from tpujob.commands.options import (
     tell_note,
     warn,
 )
-from tpujob.output import OutputFormat, write
+from tpujob.output import OutputFormat, show
 
 if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster, Object
@@ -78,10 +78,7 @@ def submit(
             manifest = _with_code(manifest, code or Path(), code_to, commit, is_rehearsal=dry_run, say=say)
         cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
         created, lines = submit_job(cluster, manifest, dry_run=dry_run, replace=replace, say=say)
-        if output is not OutputFormat.TEXT:
-            write(created, output)
-        else:
-            typer.echo("\n".join(lines))
+        show(created, output, lines)
         ended = None if dry_run else _follow(cluster, created, is_wanted=follow and output is OutputFormat.TEXT)
     if ended is not None:
         raise typer.Exit(0 if (ended.get("status") or {}).get("phase") == Phase.SUCCEEDED else 1)

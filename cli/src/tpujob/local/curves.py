@@ -7,7 +7,7 @@ from pathlib import Path
 from tpujob.errors import CommandError
 from tpujob.local.closing import short_path
 from tpujob.output.sparkline import sparkline
-from tpujob.questions.checkpoints import write_report
+from tpujob.questions.trainer_program import Program, ask
 from tpujob_contract import storage_address
 
 FILE = "report.html"
@@ -27,7 +27,7 @@ def drawn(checkpoint_dir: str, folder: Path) -> list[str]:
         return []
     out = folder / FILE
     try:
-        (run,) = write_report([checkpoint_dir], out)["runs"]
+        (run,) = ask(Program.RUN_REPORT, {"directories": [checkpoint_dir], "out": str(out)})["runs"]
     except CommandError as error:
         return [f"report       is not written: {'; '.join(error.problems)}"]
     lines = []

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, TextIO
+
+import typer
 
 from tpujob_contract.storage_address import redacted_values
 
@@ -16,6 +19,15 @@ class OutputFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     YAML = "yaml"
+
+
+def show(found: Any, output: OutputFormat, lines: Iterable[str]) -> None:
+    """Prints a result: its lines as text, or the result as one document."""
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+        return
+    for line in lines:
+        typer.echo(line)
 
 
 def write(value: Any, output: OutputFormat, stream: TextIO | None = None) -> None:

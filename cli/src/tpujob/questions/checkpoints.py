@@ -1,53 +1,17 @@
-"""A checkpoint directory as the trainer's code reads it, as data and as text: checkpoints, attempts, curves."""
+"""What the trainer answers about a checkpoint directory, in lines: checkpoints, attempts, curves."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob.output.sparkline import sparkline
 from tpujob.output.words import counted, magnitude
-from tpujob.questions import trainer_program
-from tpujob.questions.trainer_program import Program
 from tpujob_contract.exit_codes import describe as describe_code
-from tpujob_contract.reports.report import ATTEMPTS
 
 type Facts = Mapping[str, Any]
-
-
-def inspect(directory: str, *step: str) -> dict[str, Any]:
-    """The trainer's facts about a directory, or about one checkpoint in it.
-
-    Raises:
-        CommandError: with the trainer's line and exit code.
-    """
-    return trainer_program.ask(Program.CHECKPOINTS, directory, *step)
-
-
-def read(verb: str, directory: str, *arguments: str) -> dict[str, Any]:
-    """The result of `verify` or `export`, which read arrays, on CPU.
-
-    Raises:
-        CommandError: with the trainer's line and exit code.
-    """
-    return trainer_program.ask(Program.STORED_ARRAYS, verb, directory, *arguments)
-
-
-def verified_export(directory: str, python: str, *ignored: str) -> dict[str, Any]:
-    """The difference between an export's logits in transformers and the trainer's, on CPU.
-
-    Args:
-        directory: the export.
-        python: has transformers; empty: this one.
-        ignored: unknown keys of config.json to ignore.
-
-    Raises:
-        CommandError: with the trainer's line and exit code.
-    """
-    return trainer_program.ask(Program.EXPORTED_WEIGHTS, directory, python, *ignored)
 
 
 def verdicts(found: Facts) -> Iterator[str]:
@@ -97,15 +61,6 @@ def sentences(found: Facts) -> Iterator[str]:
     yield f"  model: {json.dumps(model)}"
 
 
-def read_attempts(directory: str) -> dict[str, Any]:
-    """The attempts of a checkpoint directory.
-
-    Raises:
-        CommandError: the directory does not exist, or cannot be read from here.
-    """
-    return trainer_program.ask(Program.CHECKPOINTS, directory, ATTEMPTS)
-
-
 def attempt_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Two or more lines for each attempt, the last one at the end."""
     if not found["attempts"]:
@@ -115,15 +70,6 @@ def attempt_lines(found: Mapping[str, Any]) -> Iterator[str]:
         started = each["file"].rpartition("/")[2].partition("-")[0]
         yield f"attempt {each.get('attempt') or 'unknown'}, started {started}: {_end(each)}{_progress(each)}"
         yield from (f"  {line}" for line in str(each.get("message") or "").splitlines())
-
-
-def write_report(directories: Sequence[str], out: Path) -> dict[str, Any]:
-    """Writes the file; returns the facts about each run.
-
-    Raises:
-        CommandError: a directory has no metrics or cannot be read from here, or the file cannot be written.
-    """
-    return trainer_program.ask(Program.RUN_REPORT, {"directories": list(directories), "out": str(out)})
 
 
 def report_lines(found: Mapping[str, Any]) -> Iterator[str]:

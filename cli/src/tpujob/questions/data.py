@@ -13,8 +13,7 @@ import typer
 from tpujob.errors import CommandError
 from tpujob.job.job_file import read_job
 from tpujob.output.words import counted, size
-from tpujob.questions import trainer_program
-from tpujob.questions.trainer_program import Program
+from tpujob.questions.trainer_program import Program, ask
 
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8
@@ -64,7 +63,7 @@ def inspect_data(asked: InspectionRequest) -> dict[str, Any]:
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    return trainer_program.ask(
+    return ask(
         Program.DATA,
         {
             "data": dict(asked.data),

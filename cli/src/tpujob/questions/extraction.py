@@ -1,4 +1,4 @@
-"""An extraction as the trainer's code reads it, as data and as text."""
+"""What the trainer answers about an extraction, in lines."""
 
 from __future__ import annotations
 
@@ -7,28 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob.output.words import counted, digits, duration, of_not_finite, size
-from tpujob.questions import trainer_program
-from tpujob.questions.trainer_program import Program
 
 type Facts = Mapping[str, Any]
-
-
-def inspect(verb: str, directory: str, *options: str) -> dict[str, Any]:
-    """The trainer's answer about the extraction in a directory.
-
-    Raises:
-        CommandError: with the trainer's line and exit code.
-    """
-    return trainer_program.ask(Program.EXTRACTION, verb, directory, *options)
-
-
-def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
-    """The status, repeatedly, until all units are done.
-
-    Raises:
-        CommandError: with the trainer's line and exit code.
-    """
-    return trainer_program.follow(Program.EXTRACTION, "status", directory, "--every", str(every_seconds))
 
 
 def priced(found: Facts, chip_hour_price: float | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tpujob_contract.job_facts import Place, Problem
 from tpujob_trainer.checkpoint.lock import LOCK, OWNER, model_differences, owner_in, owner_problem
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.data.inspection import DataWarnings
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
@@ -52,7 +53,8 @@ def check_prerequisites(
         has_all_packages: Whether the launchers install no packages, so that imports must work on this machine.
     """
     problems: list[Problem] = []
-    with _Warnings() as warnings:
+    warnings = DataWarnings()
+    with warnings:
         for field, source in config.data.sources():
             if is_run or (source.path is not None and is_local(source.path)):
                 _try(problems, functools.partial(list_source, source, field))
@@ -197,22 +199,3 @@ def _differences(directory: Path, run: ResolvedConfig) -> list[str]:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
-
-
-class _Warnings(logging.Handler):
-    """A context manager that collects the warnings of the data code."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-        self._logger = logging.getLogger("tpujob_trainer.data")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-    def __enter__(self) -> _Warnings:
-        self._logger.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)

@@ -48,7 +48,7 @@ def inspect(
         TrainerError: the error with which training would end.
     """
     tokenizer = load_tokenizer(config)
-    told = _Warnings()
+    told = DataWarnings()
     tokens_of_batch = batch_size * sequence_length
     with told:
         manifest = make_manifest(config, batch_size=batch_size)
@@ -172,7 +172,7 @@ def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterat
         yield f"{of_no_use} of {sample.rows} sampled rows cannot be used: {causes}"
 
 
-class _Warnings(logging.Handler):
+class DataWarnings(logging.Handler):
     """Collects the warnings that the data code logs inside its `with` block; an error that ends it has them, too."""
 
     def __init__(self) -> None:
