@@ -70,11 +70,6 @@ def test_cpu_slices_show_megascale_too() -> None:
     assert {pod.environ["JAX_PLATFORMS"] for pod in pods} == {"cpu"}
 
 
-def test_one_slice_has_no_megascale() -> None:
-    pods = expand_pods(build_jobset(load_job(manifest(accelerator="v5e-16")), JobSettings()))
-    assert not [key for pod in pods for key in pod.environ if key.startswith("MEGASCALE_")]
-
-
 @pytest.mark.parametrize("name", ["v5e-1", "v6e-8", "v4-8", "tpu7x-8", "cpu:1x4"])
 def test_each_worker_is_alone(name: str) -> None:
     pods = expand_pods(build_jobset(load_job(manifest(accelerator=name, workers=20)), JobSettings()))
