@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob.errors import CommandError
 from tpujob.job.yaml_text import read_value
-from tpujob_contract.job_facts import ExtractionBounds, ExtractionForecast, TrainingFigures
+from tpujob_contract.job_facts import ExtractionBounds, ExtractionForecast, Facts, TrainingFigures
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.topology.tables import GENERATIONS
 
@@ -70,6 +70,46 @@ class Cost:
     currency: str
     chips: Range | None
     storage_month: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """What the trainer's figures come to on the machines of a job; None for what it does not have."""
+
+    training: TrainingOnDevices | None
+    extraction: ExtractionOnChips | None
+    """From the bounds."""
+    forecast: ExtractionOnChips | None
+    """From the forecast of an extraction."""
+    cost: Cost | None
+
+
+def estimate(job: TpuTrainingJob, facts: Facts, *, bandwidth: float, prices: Mapping[str, Any] | None) -> Estimates:
+    """The estimates for a job.
+
+    Args:
+        job: The job.
+        facts: The trainer's, about it.
+        bandwidth: Bytes per second that a host of an extraction reads or writes.
+        prices: As `read_prices` returns them; None: without the cost.
+
+    Raises:
+        CommandError: the prices lack the job's generation.
+    """
+    training = None if facts.training is None else training_on_devices(job, facts.training)
+    extraction = None if facts.extraction is None else extraction_on_chips(job, facts.extraction, bandwidth)
+    found = facts.forecast
+    forecast = extraction_on_chips(job, found, bandwidth) if isinstance(found, ExtractionForecast) else None
+    priced = None
+    if prices is not None:
+        timed = forecast.times if forecast is not None else training.chips if training is not None else None
+        priced = cost(
+            prices,
+            job,
+            hours=None if timed is None else timed.hours,
+            num_bytes=None if found is None else found.output_bytes,
+        )
+    return Estimates(training=training, extraction=extraction, forecast=forecast, cost=priced)
 
 
 def hours(generation: str, chips: int, flops: float) -> Range:

@@ -25,15 +25,15 @@ def lines(facts: JobFacts) -> Iterator[str]:
         yield f"  {facts.note}"
     if facts.unknown is not None:
         yield f"model: {facts.unknown}"
-    found = facts.trainer
-    if found.training is not None and facts.training_on_devices is not None:
-        yield from _training(found.training, facts.training_on_devices, facts.chips)
+    found, estimates = facts.trainer, facts.estimates
+    if found.training is not None and estimates.training is not None:
+        yield from _training(found.training, estimates.training, facts.chips)
     if found.extraction is not None:
         yield f"model: {magnitude(found.extraction.parameters)} parameters"
         if found.forecast is None:  # its figures are closer
             yield from _bounds(found.extraction)
             bound = "" if found.extraction.rows is None else "at most "
-            yield from _on_chips(facts.extraction_on_chips, facts.chips, bound)
+            yield from _on_chips(estimates.extraction, facts.chips, bound)
     if facts.maxtext is not None:
         yield from _maxtext(facts.maxtext)
     if facts.libtpu_flags:
@@ -45,9 +45,9 @@ def lines(facts: JobFacts) -> Iterator[str]:
         yield from _extraction_forecast(found.forecast)
     elif found.forecast is not None:
         yield from _training_forecast(found.forecast)
-    yield from _on_chips(facts.forecast_on_chips, facts.chips)
-    if facts.cost is not None:
-        yield from _cost(facts.cost)
+    yield from _on_chips(estimates.forecast, facts.chips)
+    if estimates.cost is not None:
+        yield from _cost(estimates.cost)
     if facts.compiled is not None:
         yield from describe_compiled(facts.compiled, facts.chips)
 

@@ -11,17 +11,9 @@ from typing import Any
 
 from tpujob.errors import CommandError
 from tpujob.questions.compiled import compile_job
-from tpujob.questions.estimates import (
-    Cost,
-    ExtractionOnChips,
-    TrainingOnDevices,
-    cost,
-    extraction_on_chips,
-    read_prices,
-    training_on_devices,
-)
+from tpujob.questions.estimates import Estimates, ExtractionOnChips, TrainingOnDevices, estimate, read_prices
 from tpujob.questions.trainer_facts import ask_trainer
-from tpujob_contract.job_facts import ExtractionForecast, Facts
+from tpujob_contract.job_facts import Facts
 from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.maxtext import MaxTextRun, run_of
@@ -49,12 +41,7 @@ class JobFacts:
     maxtext: MaxTextRun | None
     unknown: str | None
     """Why the figures are not known."""
-    training_on_devices: TrainingOnDevices | None
-    extraction_on_chips: ExtractionOnChips | None
-    """From the bounds."""
-    forecast_on_chips: ExtractionOnChips | None
-    """From the forecast."""
-    cost: Cost | None
+    estimates: Estimates
     compiled: dict[str, Any] | None
 
     def as_json(self) -> dict[str, Any]:
@@ -64,10 +51,10 @@ class JobFacts:
         groups = {
             "maxtext": maxtext,
             "unknown": self.unknown,
-            "extraction": _merged(trainer.extraction, self.extraction_on_chips),
-            "trainer": _merged(trainer.training, self.training_on_devices),
-            "forecast": _merged(trainer.forecast, self.forecast_on_chips),
-            "cost": _merged(self.cost),
+            "extraction": _merged(trainer.extraction, self.estimates.extraction),
+            "trainer": _merged(trainer.training, self.estimates.training),
+            "forecast": _merged(trainer.forecast, self.estimates.forecast),
+            "cost": _merged(self.estimates.cost),
             "compiled": self.compiled,
         }
         facts = {name: value for name, value in given.items() if name in _ALWAYS} | {
@@ -118,31 +105,21 @@ def check_job(
     table = None if prices is None else read_prices(prices)
     if has_forecast and job.spec.trainer is None:
         raise CommandError("--data: the job has no trainer block, so what it reads is not known; leave --data out")
-    block = job.spec.trainer or {}
-    has_figures = block.get("task") == "extract" or (bool(block) and job.spec.workers is None)
+    is_extraction = (job.spec.trainer or {}).get("task") == "extract"
     found = ask_trainer(
         job,
         checkpoint_dir=job.spec.checkpoint_dir,
         is_run=False,
         environ=environ,
-        has_figures=has_figures,
+        has_figures=is_extraction or job.spec.workers is None,
         has_forecast=has_forecast,
     )
     unknown = _unknown(job, found)
-    training = None if found.training is None else training_on_devices(job, found.training)
-    bounds = None if found.extraction is None else extraction_on_chips(job, found.extraction, bandwidth)
-    forecast = found.forecast
-    sampled = extraction_on_chips(job, forecast, bandwidth) if isinstance(forecast, ExtractionForecast) else None
-    priced = None
-    if table is not None:
-        timed = sampled.times if sampled is not None else training.chips if training is not None else None
-        hours = None if timed is None else timed.hours
-        priced = cost(table, job, hours=hours, num_bytes=None if forecast is None else forecast.output_bytes)
+    estimates = estimate(job, found, bandwidth=bandwidth, prices=table)
     compiled = None
     if is_compiled or suggest:
         vocabulary = 2 if found.training is None else found.training.vocabulary
         compiled = compile_job(job, vocabulary=vocabulary, suggest=suggest, environ=environ)
-    effective = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     accelerator = job.accelerator
     return JobFacts(
         accelerator=job.spec.accelerator,
@@ -155,15 +132,17 @@ def check_job(
         libtpu_flags=tuple(map(str, compiler_flags(job))),
         warnings=(*job_warnings(job), *found.warnings),
         trainer=found,
-        effective=effective if found.effective is None else effective | {"trainer": found.effective},
+        effective=_effective(job, found),
         maxtext=run_of(job),
         unknown=unknown,
-        training_on_devices=training,
-        extraction_on_chips=bounds,
-        forecast_on_chips=sampled,
-        cost=priced,
+        estimates=estimates,
         compiled=compiled,
     )
+
+
+def _effective(job: TpuTrainingJob, found: Facts) -> dict[str, Any]:
+    spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return spec if found.effective is None else spec | {"trainer": found.effective}
 
 
 def _unknown(job: TpuTrainingJob, found: Facts) -> str | None:
