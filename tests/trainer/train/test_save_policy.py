@@ -33,15 +33,20 @@ class Hand:
         return self.now
 
 
+def asked(policy: SavePolicy, hand: Hand, seconds: range) -> list[int]:
+    """The seconds at which it asks for a save."""
+    found = []
+    for second in seconds:
+        hand.now = 1000 + second
+        if policy.flags().save:
+            found.append(second)
+    return found
+
+
 def test_a_save_is_asked_for_once_per_interval() -> None:
     hand = Hand()
-    clock = SavePolicy(CheckpointConfig(every_seconds=60), STOP, decides=True, clock=hand)
-    asked = []
-    for second in range(0, 200, 20):
-        hand.now = 1000 + second
-        if clock.flags().save:
-            asked.append(second)
-    assert asked == [60, 120, 180]
+    policy = SavePolicy(CheckpointConfig(every_seconds=60), STOP, decides=True, clock=hand)
+    assert asked(policy, hand, range(0, 200, 20)) == [60, 120, 180]
 
 
 def test_any_save_winds_the_clock_up() -> None:
@@ -57,22 +62,16 @@ def test_any_save_winds_the_clock_up() -> None:
 
 def test_a_save_that_came_to_nothing_is_asked_for_again_sooner() -> None:
     hand = Hand()
-    clock = SavePolicy(CheckpointConfig(every_seconds=600), STOP, decides=True, clock=hand)
-    clock.saved()
-    clock.try_again(in_seconds=30)
-    asked = []
-    for second in range(0, 1300, 10):
-        hand.now = 1000 + second
-        if clock.flags().save:
-            asked.append(second)
-    assert asked == [30, 630, 1230]
+    policy = SavePolicy(CheckpointConfig(every_seconds=600), STOP, decides=True, clock=hand)
+    policy.saved()
+    policy.try_again(in_seconds=30)
+    assert asked(policy, hand, range(0, 1300, 10)) == [30, 630, 1230]
 
 
 def test_only_process_0_asks() -> None:
     hand = Hand()
-    clock = SavePolicy(CheckpointConfig(every_seconds=1), STOP, decides=False, clock=hand)
-    hand.now += 100
-    assert not clock.flags().save
+    policy = SavePolicy(CheckpointConfig(every_seconds=1), STOP, decides=False, clock=hand)
+    assert asked(policy, hand, range(0, 200, 100)) == []
 
 
 @pytest.mark.parametrize(
