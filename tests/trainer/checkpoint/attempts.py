@@ -65,6 +65,15 @@ def run(directory, *, steps=(), keep=3, width=4, told=None):
     return restored
 
 
+def restored_step(directory, **arguments):
+    """The step that an attempt, as in `run`, goes on from; its content is that of the step."""
+    restored = run(directory, **arguments)
+    assert restored is not None
+    step, found = restored
+    assert int(found["step"]) == step
+    return step
+
+
 def damage(directory, step):
     """Takes away the list of leaves. Lost bytes of leaves are in tests/multiprocess.
 

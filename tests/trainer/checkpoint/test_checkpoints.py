@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.trainer.checkpoint import attempts
-from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, abstract, new_runtime, run, tree
+from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, abstract, new_runtime, restored_step, run, tree
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention, Settings
@@ -36,9 +37,7 @@ def test_name_of_a_folder_is_no_pattern(tmp_path, name):
     run(tmp_path / name, steps=[1, 2], keep=1)
     assert layout.committed(tmp_path / name) == [2]
     assert [path.name for path in (tmp_path / name / "trash").iterdir()] == []
-    restored = run(tmp_path / name)
-    assert restored is not None
-    assert restored[0] == 2
+    assert restored_step(tmp_path / name) == 2
 
 
 def test_commit_that_lacks_arrays_is_none_and_replaces_no_older_one(tmp_path, runtime, monkeypatch):
@@ -59,9 +58,7 @@ def test_commit_that_lacks_arrays_is_none_and_replaces_no_older_one(tmp_path, ru
 def test_newest_is_restored_and_old_ones_go(tmp_path):
     run(tmp_path, steps=[1, 2, 10, 30], keep=2)
     assert layout.committed(tmp_path) == [30, 10]
-    restored = run(tmp_path)
-    assert restored is not None
-    assert restored[0] == 30
+    assert restored_step(tmp_path) == 30
 
 
 def test_commit_is_noticed_without_waiting(tmp_path, runtime):
@@ -163,3 +160,15 @@ def test_steps_that_are_set_aside_may_be_saved_again(tmp_path, runtime):
     again = run(tmp_path)
     assert again is not None
     assert (again[0], int(again[1]["step"])) == (9, 10)
+
+
+def test_copies_of_small_arrays_are_saved_without_compiling(tmp_path, caplog):
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
+    copied = {"leaf": jax.device_put(np.ones((4, 3), np.float32), NamedSharding(mesh, PartitionSpec()))}
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=1)), new_runtime())
+    assert checkpoints.restore(copied) is None
+    with jax.log_compiles():
+        assert checkpoints.save(1, copied)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    checkpoints.close()
+    assert "XLA compilation" not in caplog.text

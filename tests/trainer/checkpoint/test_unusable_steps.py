@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.checkpoint import attempts
-from tests.trainer.checkpoint.attempts import abstract, damage, new_runtime, run
+from tests.trainer.checkpoint.attempts import abstract, damage, new_runtime, restored_step, run
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, restore
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
@@ -24,9 +24,7 @@ pytestmark = attempts.LATE_FAILURES
 def test_step_without_marker_is_no_checkpoint(tmp_path):
     run(tmp_path, steps=[3, 6])
     (tmp_path / "steps" / "6" / "commit_success.txt").unlink()
-    restored = run(tmp_path)
-    assert restored is not None
-    assert restored[0] == 3
+    assert restored_step(tmp_path) == 3
 
 
 def test_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, caplog):
@@ -39,9 +37,7 @@ def test_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, caplog):
     (aside,) = (tmp_path / "unusable").iterdir()
     assert json.loads((aside / "unusable.json").read_text())["step"] == 9
     # Saved anew in the same place.
-    again = run(tmp_path)
-    assert again is not None
-    assert (again[0], int(again[1]["step"])) == (9, 9)
+    assert restored_step(tmp_path) == 9
 
 
 def test_no_run_starts_anew_when_no_checkpoint_can_be_read(tmp_path):
@@ -68,9 +64,7 @@ def test_newest_step_that_looks_like_another_model_is_damaged_where_the_one_befo
     described = json.loads(metadata.read_text())
     described["tree_metadata"].popitem()
     metadata.write_text(json.dumps(described))
-    restored = run(tmp_path)
-    assert restored is not None
-    assert (restored[0], int(restored[1]["step"])) == (3, 3)
+    assert restored_step(tmp_path) == 3
     assert "The checkpoint of step 6 cannot be used" in caplog.text
     assert layout.committed(tmp_path) == [3]
 
@@ -100,9 +94,7 @@ def test_differences_are_named(wanted, stored, lines):
 def test_renamed_copy_of_a_step_is_set_aside(tmp_path, caplog):
     run(tmp_path, steps=[3, 6])
     shutil.copytree(tmp_path / "steps" / "6", tmp_path / "steps" / "99999")
-    restored = run(tmp_path)
-    assert restored is not None
-    assert (restored[0], int(restored[1]["step"])) == (6, 6)
+    assert restored_step(tmp_path) == 6
     assert "step 99999 cannot be used: process 0: it holds step 6: the folder was renamed" in caplog.text
     assert layout.committed(tmp_path) == [6, 3]
 
@@ -134,9 +126,7 @@ def test_fingerprints_of_another_version_are_no_damage(tmp_path, caplog):
     run(tmp_path, steps=[3])
     stored = tmp_path / "steps" / "3" / "fingerprints" / "metadata"
     stored.write_text('{"algorithm": "tpujob/0", "arrays": {"step": "00"}}')
-    restored = run(tmp_path)
-    assert restored is not None
-    assert restored[0] == 3
+    assert restored_step(tmp_path) == 3
     assert "the arrays are not verified" in caplog.text
 
 
@@ -158,14 +148,10 @@ def test_remains_of_interrupted_saves_and_deletions_go_at_the_next_start(tmp_pat
     (steps / "6" / "commit_success.txt").unlink()
     (steps / "9").rename(steps / "9.orbax-checkpoint-tmp")
     (tmp_path / "trash" / "1-ab").mkdir(parents=True)
-    restored = run(tmp_path, steps=[6, 9])
-    assert restored is not None
-    assert restored[0] == 3
+    assert restored_step(tmp_path, steps=[6, 9]) == 3
     assert sorted(path.name for path in steps.iterdir()) == ["3", "6", "9"]
     assert list((tmp_path / "trash").iterdir()) == []
-    again = run(tmp_path)
-    assert again is not None
-    assert (again[0], int(again[1]["step"])) == (9, 9)
+    assert restored_step(tmp_path) == 9
 
 
 def test_type_that_differs_is_another_configuration(tmp_path):

@@ -46,6 +46,8 @@ INDEX_SECONDS = 60.0
 """Limit for reading a committed step's index."""
 CLOCK_SECONDS = 1.0
 """How much too early Orbax may time out: its limits are whole seconds."""
+SHARED_BYTES = 1 << 20
+"""Least bytes that a device writes of an array that others hold, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +131,7 @@ class PendingSave:
             if (found := _stored_arrays(self._directory, self.step)) < self._arrays:
                 raise errors.TrainerError(f"its index has {found} of {self._arrays} arrays")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, it is announced to all
-            if self._late() > -CLOCK_SECONDS and _is_timeout(error):
+            if self._late() > -CLOCK_SECONDS and (isinstance(error, TimeoutError) or "DEADLINE_EXCEEDED" in str(error)):
                 # Orbax has the same limit, and may notice first.
                 self._say(Outcome(problem=self._too_late))
                 return
@@ -213,10 +215,6 @@ def _is_refused(directory: str, error: Exception) -> bool:
     return storage_errors.is_refused(error) or (not is_local(directory) and storage_errors.is_missing(error))
 
 
-def _is_timeout(error: Exception) -> bool:
-    return isinstance(error, TimeoutError) or "DEADLINE_EXCEEDED" in str(error)
-
-
 def begin(
     directory: str, step: int, tree: Any, *, fingerprints: InFlight, metadata: dict[str, Any], name: str,
     limit_seconds: float, runtime: Runtime, confirm_claim: Callable[[], None] = lambda: None,
@@ -236,7 +234,7 @@ def begin(
             the save fails with what it raises.
     """
     begun = time.monotonic()
-    _quiet()
+    _set_up_orbax()
     together = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
     # Without Orbax's checks of existing files: the training loop must not wait for storage.
     files = ocp.options.FileOptions(skip_sync_file_validations=True)
@@ -272,11 +270,12 @@ def begin(
     )  # fmt: skip
 
 
-def _quiet() -> None:
-    """Sets up Orbax: barriers through the coordination service, and fewer log messages."""
+def _set_up_orbax() -> None:
+    """Sets up Orbax: barriers through the coordination service, small arrays in one piece, and fewer log messages."""
+    # To divide an array among the devices that hold copies of it, Orbax compiles a program for each shape.
+    ocp.type_handlers.get_type_handler(jax.Array)._min_slice_bytes_for_replica_parallel = SHARED_BYTES  # noqa: SLF001
     flags = absl.flags.FLAGS
-    if not flags.is_parsed():
-        flags.mark_as_parsed()
+    flags.mark_as_parsed()
     # Its default barriers are device collectives without a limit; this flag is its only switch for that.
     flags["experimental_orbax_use_distributed_barrier"].value = True
     # Orbax logs forty lines for each save in each process, and fsspec one for each file of a bucket.
