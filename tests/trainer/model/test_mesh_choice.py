@@ -242,6 +242,10 @@ def test_fewer_rows_than_devices_divide_positions() -> None:
     ("config", "message"),
     [
         (MeshConfig(fsdp=96), "fsdp: 96 devices do not divide embedDim (4096); 32 is the largest that does"),
+        (
+            MeshConfig(fsdp=24, context=2),
+            "fsdp: 48 devices do not divide embedDim (4096); 16 is the largest that does",
+        ),
         (MeshConfig(fsdp=64), "fsdp: 64 does not divide the 96 devices that are left of a slice"),
         (MeshConfig(tensor=3), "tensor: 3 does not divide heads (32)"),
         (MeshConfig(tensor=16), "tensor: 16 does not divide kvHeads (8)"),
@@ -252,7 +256,7 @@ def test_fewer_rows_than_devices_divide_positions() -> None:
         ),
         (MeshConfig(context=3), "context: context x expert is 3, which does not divide embedDim (4096)"),
     ],
-    ids=["embed", "slice", "heads", "key heads", "experts", "positions", "context"],
+    ids=["embed", "embed, beside context", "slice", "heads", "key heads", "experts", "positions", "context"],
 )
 def test_impossible_meshes_are_refused_with_the_divisor(config: MeshConfig, message: str) -> None:
     with pytest.raises(ValueError) as caught:
@@ -282,13 +286,6 @@ def test_context_is_the_least_that_gives_each_device_a_row(
         config, resolved("llama3-8b"), devices=8, slices=1, batch_size=batch_size, sequence_length=sequence_length
     )
     assert found.context == context
-
-
-def test_fsdp_that_does_not_divide_names_the_largest_that_does() -> None:
-    with pytest.raises(ValueError, match="fsdp: 96 devices do not divide embedDim \\(4096\\); 32 is the largest"):
-        choose_mesh(MeshConfig(fsdp=96), resolved("llama3-8b"), devices=96, slices=1)
-    with pytest.raises(ValueError, match="fsdp: 48 devices do not divide embedDim \\(4096\\); 16 is the largest"):
-        choose_mesh(MeshConfig(fsdp=24, context=2), resolved("llama3-8b"), devices=96, slices=1)
 
 
 def test_mesh_that_nobody_chose_is_one_device() -> None:
