@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.trainer.model.test_custom_model import Bigrams
 from tests.trainer.tasks.test_from_weights import changes, folder
-from tests.trainer.tasks.test_pretrain import run
+from tests.trainer.tasks.test_pretrain import left_by, run
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.tasks.stored_checkpoint import export
 
@@ -27,14 +27,11 @@ EVALUATION = {"everySteps": 4, "batches": 1}
 def test_model_that_was_exported_is_the_one_that_was_evaluated(folder: Path, tmp_path: Path, average: bool) -> None:
     same = {"optimizer": EMA, "evaluation": {**EVALUATION, "average": average}}
     export = {"dtype": "float32", "average": average}
-    code, left = run(folder, tmp_path / "a", **changes(folder, steps=4, export=export, **same))
-    assert code == 0
-    assert left is not None
+    left = left_by(folder, tmp_path / "a", **changes(folder, steps=4, export=export, **same))
     exported = tmp_path / "a" / "export"
     frozen = {"optimizer": {"learningRate": 1e-9, "emaDecay": 0.5}, "evaluation": EVALUATION}
     again = {**changes(folder, steps=4, **frozen), "model": {"from": str(exported)}}
-    _, told = run(folder, tmp_path / "b", **again)
-    assert told is not None
+    told = left_by(folder, tmp_path / "b", **again)
     assert told["evaluation_loss"] == pytest.approx(left["evaluation_loss"], rel=1e-5)
 
 
@@ -77,14 +74,10 @@ def test_weights_of_ones_own_model_come_back_in(folder: Path, tmp_path: Path) ->
     """In the form of another library, too, whose parameters are called so; what is not of the model is refused."""
     model: dict[str, Any] = {"custom": "tests.trainer.model.test_custom_model:Bigrams", "arguments": {"width": 24}}
     block = {**changes(folder, steps=3, export={"dtype": "float32"}, evaluation=EVALUATION), "model": model}
-    code, left = run(folder, tmp_path / "a", **block)
-    assert code == 0
-    assert left is not None
+    left = left_by(folder, tmp_path / "a", **block)
     exported = tmp_path / "a" / "export"
     frozen = changes(folder, steps=1, optimizer={"learningRate": 1e-9}, evaluation={**EVALUATION, "everySteps": 1})
-    code, again = run(folder, tmp_path / "b", **{**frozen, "model": {**model, "weights": str(exported)}})
-    assert code == 0
-    assert again is not None
+    again = left_by(folder, tmp_path / "b", **{**frozen, "model": {**model, "weights": str(exported)}})
     assert again["evaluation_loss"] == pytest.approx(left["evaluation_loss"], rel=1e-6)
 
     tensors = load_file(exported / "model.safetensors")

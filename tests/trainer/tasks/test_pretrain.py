@@ -45,8 +45,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def usual(text: Path, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> tuple[Path, dict[str, Any]]:
     """The directory of a run of some steps with nothing but defaults, and what it left."""
     directory = tmp_path_factory.mktemp("usual") / "checkpoints"
-    _, left = run(text, directory, steps=STEPS)
-    assert left is not None
+    left = left_by(text, directory, steps=STEPS)
     return directory, left
 
 
@@ -69,6 +68,14 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     for word in stop.exit_callbacks:
         word(code, "")
     return code, attempt_reports.latest(str(directory)) if directory else None
+
+
+def left_by(text: Path, directory: Path, **changes: Any) -> dict[str, Any]:
+    """What an attempt that ends well leaves beside the checkpoint."""
+    code, left = run(text, directory, **changes)
+    assert code == 0
+    assert left is not None
+    return left
 
 
 def test_as_many_batches_are_made_ahead_as_the_job_says_and_memory_profiles_stay_beside_the_checkpoint(
@@ -96,9 +103,7 @@ def test_as_many_batches_are_made_ahead_as_the_job_says_and_memory_profiles_stay
 
 def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
-    code, left = run(text, directory, steps=6, sample={"prompt": "tick ", "tokens": 4, "temperature": 0})
-    assert code == 0
-    assert left is not None
+    left = left_by(text, directory, steps=6, sample={"prompt": "tick ", "tokens": 4, "temperature": 0})
     assert (left["phase"], left["step"], left["committed_step"], left["exit_code"]) == ("finished", 6, 6, 0)
     assert left["loss"] < left["loss_first"]
     assert left["sample"].startswith("tick ")
@@ -106,16 +111,13 @@ def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> 
 
     for folder in (directory / "attempts").iterdir():
         folder.unlink()
-    code, left = run(text, directory, steps=6)
-    assert code == 0
-    assert left is not None
+    left = left_by(text, directory, steps=6)
     assert (left["restored_from"], left["loss"]) == (6, None)
     assert left["message"].startswith("complete: the checkpoint has 6 of 6 steps")
 
     for folder in (directory / "attempts").iterdir():
         folder.unlink()
-    code, left = run(text, directory, steps=8)
-    assert left is not None
+    left = left_by(text, directory, steps=8)
     assert (left["restored_from"], left["step"], left["committed_step"]) == (6, 8, 8)
 
 
@@ -124,8 +126,7 @@ def test_evaluation_is_the_same_each_time_and_apart_from_training(
 ) -> None:
     caplog.set_level(logging.INFO)
     evaluation = {"everySteps": 2, "batches": 2, "data": {"path": str(text)}}
-    _, left = run(text, tmp_path / "with", steps=STEPS, evaluation=evaluation)
-    assert left is not None
+    left = left_by(text, tmp_path / "with", steps=STEPS, evaluation=evaluation)
     assert (left["evaluation_step"], left["loss"]) == (STEPS, usual[1]["loss"])
     assert left["evaluation_loss"] < left["loss_first"]
     assert left["seconds"]["evaluating"] > 0
@@ -191,9 +192,7 @@ def test_poisoned_batches_are_left_out_and_the_next_ones_end_it(
     directory = tmp_path / "checkpoints"
     settings = {"checkpoint": {"everySteps": 2}, "nonFinite": {"maxSkips": 1}}
     poison.update({7, 8, 12})
-    code, left = run(text, directory, steps=10, **settings)
-    assert code == 0
-    assert left is not None
+    left = left_by(text, directory, steps=10, **settings)
     # Step 6's state was never seen to have a finite loss; batch 6 may have spoiled it. Saves never wait for each other.
     assert re.search(r"went back to step [024]; batches 6, 7, 8 are left out from now on", caplog.text)
     assert (left["step"], left["committed_step"]) == (10, 10)
