@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import marshal
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
 from random import Random
 from typing import Any
@@ -36,8 +38,12 @@ class Server:
         found = self.objects.get((plural, name))
         return _copy(found) if found is not None else None
 
-    def all(self, plural: str) -> list[Object]:
+    def stored(self, plural: str, name: str) -> Object | None:
         """For reading alone; what changes an object replaces it."""
+        return self.objects.get((plural, name))
+
+    def all(self, plural: str) -> list[Object]:
+        """For reading alone, as `stored`."""
         return [self.objects[name] for name in sorted(self.objects) if name[0] == plural]
 
     def create(self, plural: str, manifest: Object) -> Object:
@@ -45,7 +51,7 @@ class Server:
         if (plural, name) in self.objects:
             raise errors.AlreadyExists(f"post {plural} {name}", 409, "it exists")
         self._uids += 1
-        made = _copy(manifest)
+        made: Object = json.loads(json.dumps(manifest))
         made["metadata"] |= {"namespace": NAMESPACE, "uid": f"{plural}-{self._uids}", "generation": 1}
         return self._store(plural, None, made)
 
@@ -199,7 +205,8 @@ class SimulatedRequests(Requests):
         ends = asyncio.get_running_loop().time() + faults.random.uniform(60, 240)
         while asyncio.get_running_loop().time() < ends:
             news = server.news
-            for number, plural, kind, manifest in [one for one in server.history if one[0] > at]:
+            begin = bisect_right(server.history, at, key=lambda one: one[0])
+            for number, plural, kind, manifest in server.history[begin:]:
                 await asyncio.sleep(faults.random.uniform(0, faults.watch_lag))
                 if faults.random.random() < faults.watch_errors:
                     raise errors.Unavailable(what, None, "broken in the simulation")
@@ -212,9 +219,8 @@ class SimulatedRequests(Requests):
                 return
 
 
-def _copy[Value](of: Value) -> Value:
-    copied: Value = json.loads(json.dumps(of))
-    return copied
+def _copy(of: Any) -> Any:
+    return marshal.loads(marshal.dumps(of))  # noqa: S302 - our own; a quarter of the time of JSON
 
 
 def _matches(manifest: Object, selector: str) -> bool:

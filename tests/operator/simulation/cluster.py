@@ -46,7 +46,7 @@ class Cluster:
             version = self._server.version
             await asyncio.sleep(self._random.uniform(0.1, 1.0) * (5 if is_quiet else 1))
             for node in NODES:
-                self._server.update("nodes", node, self._set_cordoned)
+                self._set_cordoned(node)
             for jobset in self._server.all("jobsets"):
                 if self._is_orphan(jobset):
                     self._server.delete("jobsets", jobset["metadata"]["name"])
@@ -65,13 +65,15 @@ class Cluster:
                 "nodes", {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
             )
 
-    def _set_cordoned(self, node: Object) -> None:
-        node["spec"] = {"unschedulable": node["metadata"]["name"] in self.cordoned}
+    def _set_cordoned(self, name: str) -> None:
+        node, spec = self._server.stored("nodes", name), {"unschedulable": name in self.cordoned}
+        if node is not None and node.get("spec") != spec:
+            self._server.update("nodes", name, lambda found: found.update(spec=spec))
 
     def _is_orphan(self, jobset: Object) -> bool:
         """Whether the job that it was made for is gone; so it may be, made by a request that came late."""
         (owner,) = jobset["metadata"]["ownerReferences"]
-        job = self._server.get("tputrainingjobs", owner["name"])
+        job = self._server.stored("tputrainingjobs", owner["name"])
         return job is None or job["metadata"]["uid"] != owner["uid"]
 
     def _tend(self, jobset: Object) -> None:
@@ -166,14 +168,14 @@ class Cluster:
 
     def ask(self, pod: Object, *, marked: bool = False) -> None:
         """Asks a pod to stop; `marked`: as an eviction, which Kubernetes says of it first."""
-
-        def mark(found: Object) -> None:
-            target = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": format_time(now())}
-            found["status"]["conditions"].append(target)
-
         if marked:
-            self._server.update("pods", pod["metadata"]["name"], mark)
+            self._mark(pod)
         self._server.update("pods", pod["metadata"]["name"], _ask_to_stop)
+
+    def _mark(self, pod: Object) -> None:
+        target = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": format_time(now())}
+        name = pod["metadata"]["name"]
+        self._server.update("pods", name, lambda found: found["status"]["conditions"].append(target))
 
     def end(self, pod: Object, code: int) -> None:
         """Its container exits; what Kubernetes says of the pod besides stays."""
@@ -187,12 +189,8 @@ class Cluster:
         return conditions
 
     def _evict(self, pod: Object) -> None:
-        def mark(found: Object) -> None:
-            marked = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": format_time(now())}
-            found["status"]["conditions"].append(marked)
-
         self._set_ended(pod, 75)
-        self._server.update("pods", pod["metadata"]["name"], mark)
+        self._mark(pod)
 
     def _create_pod(self, jobset: Object, attempt: int, place: tuple[int, int]) -> None:
         metadata, (slice_index, index) = jobset["metadata"], place

@@ -85,7 +85,7 @@ class Promises:
 
     def _owner(self, jobset: Object) -> Object | None:
         owner = jobset["metadata"]["ownerReferences"][0]
-        job = self._server.get(JOBS, owner["name"])
+        job = self._server.stored(JOBS, owner["name"])
         return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     def check_rest(self, settled_writes: int) -> None:
