@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 STEP_SECONDS = 0.05
 """At least."""
@@ -30,9 +31,7 @@ class PacedFeed(importlib.machinery.PathFinder):
         """The module, with a pause before each batch; None: another module."""
         if fullname != "tpujob_trainer.train.batches":
             return None
-        spec = super().find_spec(fullname, path, target)
-        assert spec is not None
-        assert spec.loader is not None
+        spec: Any = super().find_spec(fullname, path, target)
         execute = spec.loader.exec_module
 
         def executed(module):
@@ -45,7 +44,7 @@ class PacedFeed(importlib.machinery.PathFinder):
 
             module.Feed.take = taken
 
-        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        spec.loader.exec_module = executed
         return spec
 
 

@@ -20,18 +20,29 @@ from tools.localcluster.toolchain import ToolBuildError, ToolsUnavailable
 logger = logging.getLogger(__name__)
 
 NAMESPACE_NAME_LENGTH = 63
+PROGRAMS = {
+    "control_plane": binaries.CONTROL_PLANE,
+    "scheduled": (*binaries.CONTROL_PLANE, "kube-scheduler"),
+    "queues": (*binaries.CONTROL_PLANE, *binaries.QUEUE),
+    "recorded_week": ("promtool", "prometheus"),
+    "monitoring": ("prometheus",),
+}
+"""Fixtures and marks, and what they start."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds what the chosen tests need before the first of them: a cold build takes longer than any test may."""
-    used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    if "control_plane" in used and not session.config.option.collectonly:
+    used = {name for item in session.items for name in _names(item)} & PROGRAMS.keys()
+    if used and not session.config.option.collectonly:
         try:
-            more = list(binaries.QUEUE) if "queues" in used else []
-            more += ["prometheus"] if any(item.get_closest_marker("monitoring") for item in session.items) else []
-            binaries.build_all(_line_writer(session), (*binaries.CONTROL_PLANE, *more))
+            programs = dict.fromkeys(program for name in sorted(used) for program in PROGRAMS[name])
+            binaries.build_all(_line_writer(session), list(programs))
         except (ToolsUnavailable, ToolBuildError):
             return  # the fixture says it, to the tests that need it and no others
+
+
+def _names(item: pytest.Item) -> list[str]:
+    return [*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())]
 
 
 def _line_writer(session: pytest.Session) -> Callable[[str], None]:

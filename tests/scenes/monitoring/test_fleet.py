@@ -15,7 +15,8 @@ from tools.localcluster.prometheus import query, start_prometheus_of_blocks
 from tools.monitoring import promql
 from tools.monitoring.dashboards import chips
 
-UNTIL = week.MONDAY.timestamp() + week.HOURS * 3600
+MONDAY = week.MONDAY.timestamp()
+UNTIL = MONDAY + week.HOURS * 3600
 SPAN = f"{week.HOURS}h"
 STEPS_OFF = 2
 """How many steps of five minutes a number may differ by: a phase or an attempt is met at its begin and at its end."""
@@ -69,32 +70,30 @@ PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus that has the week, and what the chart's rules record of it."""
+def recorded_week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that has the week, and what the chart's rules record of it."""
     directory = tmp_path_factory.mktemp("week")
     samples = directory / "week.txt"
     samples.write_text(week.open_metrics())
-    made = promtool("tsdb", "create-blocks-from", "openmetrics", "-q", samples, directory / "data")
-    assert made.returncode == 0, made.stderr
+    create_blocks("openmetrics", "-q", samples, directory / "data")
     program = binaries.path("prometheus")
     # The rules are evaluated by Prometheus, which has their blocks after its next start.
     first, address = start_prometheus_of_blocks(directory, program, sample_seconds=week.SAMPLE_SECONDS)
     try:
-        options = [
-            f"--url={address}",
-            f"--start={UNTIL - week.HOURS * 3600}",
-            f"--end={UNTIL}",
-            f"--eval-interval={promql.RECORDED_SECONDS}s",
-        ]
-        rules = CHART / "rules" / "fleet.yaml"
+        span = (f"--start={MONDAY}", f"--end={UNTIL}", f"--eval-interval={promql.RECORDED_SECONDS}s")
         output = f"--output-dir={directory / 'data'}"
-        made = promtool("tsdb", "create-blocks-from", "rules", *options, output, rules)
-        assert made.returncode == 0, made.stdout + made.stderr
+        create_blocks("rules", f"--url={address}", *span, output, CHART / "rules" / "fleet.yaml")
     finally:
         first.stop()
     process, address = start_prometheus_of_blocks(directory, program, sample_seconds=week.SAMPLE_SECONDS)
     yield address
     process.stop()
+
+
+def create_blocks(*arguments: str | Path) -> None:
+    """Blocks as long as promtool makes them: Prometheus takes long for the short ones that it would make of its own."""
+    made = promtool("tsdb", "create-blocks-from", f"--max-block-duration={week.HOURS}h", *arguments)
+    assert made.returncode == 0, made.stdout + made.stderr
 
 
 def panel(url: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
@@ -109,35 +108,35 @@ def key(name: str) -> tuple[str, ...]:
     return tuple(name.split("/"))
 
 
-def test_jobs_that_lost_most_are_those_counted_by_hand(url: str) -> None:
+def test_jobs_that_lost_most_are_those_counted_by_hand(recorded_week: str) -> None:
     lost = {
         key(name): job.chips * sum(hours for went, hours in job.went.items() if went not in USEFUL)
         for name, job in BY_HAND.items()
     }
-    found = panel(url, "Jobs that lost most", *promql.JOB.split(", "))
+    found = panel(recorded_week, "Jobs that lost most", *promql.JOB.split(", "))
     assert found == pytest.approx({name: hours for name, hours in lost.items() if hours}, abs=256 * 4 / 12)
     assert sorted(found, key=lambda name: -found[name])[:2] == [key("research/llama"), key("vision/stuck")]
 
 
-def test_losses_to_restarts_have_their_causes(url: str) -> None:
+def test_losses_to_restarts_have_their_causes(recorded_week: str) -> None:
     went = BY_HAND["research/llama"].went
     expected = {("Crash",): 256 * went["crashes"], ("Disruption",): 256 * went["disruption"]}
-    assert panel(url, "Lost to restarts", "cause") == pytest.approx(expected, abs=256 / 6)
-    assert panel(url, "Restarts", "cause") == {("Crash",): 1, ("Disruption",): 1}
+    assert panel(recorded_week, "Lost to restarts", "cause") == pytest.approx(expected, abs=256 / 6)
+    assert panel(recorded_week, "Restarts", "cause") == {("Crash",): 1, ("Disruption",): 1}
 
 
-def test_chip_hours_went_where_they_were_counted_by_hand(url: str) -> None:
+def test_chip_hours_went_where_they_were_counted_by_hand(recorded_week: str) -> None:
     expected: dict[tuple[str, ...], float] = {("lost",): 256 * 6}
     for job in BY_HAND.values():
         for word, hours in job.went.items():
             went = "training" if word == "stalled" else word  # the process counts a step that hangs as training
             if went not in ("crashes", "disruption", "unreported"):
                 expected[went,] = expected.get((went,), 0) + hours * job.chips
-    assert panel(url, "What they went to", "went") == pytest.approx(expected, abs=256 * 4 / 12)
+    assert panel(recorded_week, "What they went to", "went") == pytest.approx(expected, abs=256 * 4 / 12)
 
 
-def test_chip_hours_that_were_held_add_up(url: str) -> None:
-    found = panel(url, "By namespace, queue and owner", "job_namespace", "queue", "owner")
+def test_chip_hours_that_were_held_add_up(recorded_week: str) -> None:
+    found = panel(recorded_week, "By namespace, queue and owner", "job_namespace", "queue", "owner")
     held = {
         name: sum(job.held * job.chips for each, job in BY_HAND.items() if each.startswith(name))
         for name in ("research", "vision")
@@ -146,26 +145,28 @@ def test_chip_hours_that_were_held_add_up(url: str) -> None:
         assert sum(value for of, value in found.items() if of[0] == namespace) == pytest.approx(hours, rel=0.01)
 
 
-def test_queries_of_the_page_are_answered(url: str) -> None:
+def test_queries_of_the_page_are_answered(recorded_week: str) -> None:
     queries = re.findall(r"```promql\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    worst, why, restarts = (query(url, each, at=UNTIL) for each in queries)
+    worst, why, restarts = (query(recorded_week, each, at=UNTIL) for each in queries)
     assert by_job(worst)["research/llama"] == pytest.approx(256 * 5, rel=0.02)
     assert {each["metric"]["phase"] for each in why} == {"Queued", "Starting", "Running", "Restarting"}
     assert {each["metric"]["cause"]: float(each["value"][1]) for each in restarts} == {"Crash": 1, "Disruption": 1}
 
 
 @pytest.mark.parametrize("title", [panel.title for panel in chips.DASHBOARD.panels])
-def test_dashboard_is_answered(url: str, title: str) -> None:
+def test_dashboard_is_answered(recorded_week: str, title: str) -> None:
     [panel] = [panel for panel in chips.DASHBOARD.panels if panel.title == title]
     wanted = [each for each in panel.queries if each.legend != "held, idle"]  # No job is idle when the week ends.
     for each in wanted:
-        assert query(url, each.expression.replace(chips.SPAN, SPAN), at=UNTIL), each.expression
+        assert query(recorded_week, each.expression.replace(chips.SPAN, SPAN), at=UNTIL), each.expression
 
 
-def test_recorded_series_add_up_to_the_numbers_of_the_dashboard(url: str) -> None:
+def test_recorded_series_add_up_to_the_numbers_of_the_dashboard(recorded_week: str) -> None:
     hours = f"sum_over_time(tpujob:job_phase_chips:max[{SPAN}]) * {promql.RECORDED_SECONDS} / 3600"
-    recorded = {label_set(each): float(each["value"][1]) for each in query(url, hours, at=UNTIL)}
-    asked = {label_set(each): float(each["value"][1]) for each in query(url, promql.hours_by_phase(SPAN), at=UNTIL)}
+    recorded, asked = (
+        {label_set(each): float(each["value"][1]) for each in query(recorded_week, expression, at=UNTIL)}
+        for expression in (hours, promql.hours_by_phase(SPAN))
+    )
     assert len(recorded) >= len(BY_HAND)
     assert recorded == pytest.approx(asked, rel=0.05)  # Queued for two hours, less one step.
 
