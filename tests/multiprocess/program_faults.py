@@ -158,7 +158,8 @@ class Seen:
     """From the fault to the end of `tpujob run`."""
     code: int | None
     summary: Mapping[str, Any]
-    text: str
+    explanation: str
+    """What it printed."""
     is_interrupted: bool
     """Whether it went on after the fault, until Ctrl-C."""
     left: Sequence[int]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import processes
+from tests.multiprocess import faults
 from tests.multiprocess.bucket import Bucket
 from tests.multiprocess.outages.cells import (
     EVERY,
@@ -30,7 +31,6 @@ from tests.multiprocess.storage_proxy import StorageProxy
 from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import POLL_SECONDS, wait_for
 
-LAUNCHED = ("-m", "tpujob_contract.launch", "--", sys.executable, "-m", "tests.multiprocess.faulty_trainer")
 SECOND_TIME = ("save", "stop", "extract")
 """Stages that are struck at their second time: there is something to lose then."""
 WITHOUT_STORAGE_BEFORE = ("start", "data", "restore", "extract")
@@ -114,7 +114,7 @@ def _play(
     mark = scene.folder / "mark"
     scene.run = _start(cell, fault, scene, directory, config, mark)
     with scene.run as attempt:
-        _wait_for_mark(attempt, mark)
+        faults.wait_for_strike(attempt, mark)
         scene.pid = int(mark.read_text())
         if cell.stage not in WITHOUT_STORAGE_BEFORE and fault.begin is not None and cell.stage != "compile":
             wait_for(
@@ -159,16 +159,11 @@ def _play(
 def _start(
     cell: Cell, fault: Fault, scene: Scene, directory: str, config: Mapping[str, Any], mark: Path
 ) -> processes.Run:
-    program: Sequence[str] = LAUNCHED
+    program: Sequence[str] = faults.LAUNCHED
     if scene.hosts is not None:
-        program = ("-m", "tests.multiprocess.outages.own_hosts", str(scene.hosts), sys.executable, *LAUNCHED)
-    environment = {
-        "FAULT": fault.act,
-        "FAULT_STAGE": cell.stage,
-        "FAULT_PROCESS": str(VICTIM),
-        "FAULT_MARK": str(mark),
-        "FAULT_CALL": "2" if cell.stage in SECOND_TIME else "1",
-    }
+        program = ("-m", "tests.multiprocess.outages.own_hosts", str(scene.hosts), sys.executable, *faults.LAUNCHED)
+    environment = faults.environment(faults.Cell(fault.act, VICTIM, cell.stage), mark)
+    environment["FAULT_CALL"] = "2" if cell.stage in SECOND_TIME else "1"
     if cell.stage == "extract":
         return _start_workers(scene, directory, config, program, environment)
     return processes.start(
@@ -206,15 +201,6 @@ def _start_workers(
         }
         members.append(processes.Member(index, program, logs, port, own))
     return processes.Run(members)
-
-
-def _wait_for_mark(attempt: processes.Run, mark: Path) -> None:
-    def struck() -> bool:
-        if not mark.exists() and any(member.poll() is not None for member in attempt.members):
-            raise AssertionError(f"a process ended before the fault; {attempt.explain()}")
-        return mark.exists()
-
-    wait_for("the fault", struck, timeout_seconds=400, explain=attempt.explain)
 
 
 def _promised(cell: Cell, attempt: processes.Run) -> int:

@@ -214,10 +214,9 @@ def test_worker_reads_the_bytes_of_its_units(bucket, directory, tmp_path):
         pq.write_table(pa.table({"text": part}), tmp_path / "corpus" / f"{number}.parquet", row_group_size=40)
     first = pq.read_metadata(tmp_path / "corpus" / "0.parquet")
     group = first.row_group(0).column(0).total_compressed_size
-    workers = 3
     config = _config(str(tmp_path / "corpus"), unitRows=40, leaseSeconds=LONG_LEASE_SECONDS)
     with Fleet(tmp_path / "logs", directory, config, lambda _: bucket.environment) as fleet:
-        fleet.start_all(workers)
+        fleet.start_all(2)
         fleet.wait()
         logs = {str(worker): process.log for worker, process in fleet.now().items()}
     assert sum("Scanning" in log for log in logs.values()) == 1, "the corpus was listed more than once"

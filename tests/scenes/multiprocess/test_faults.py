@@ -34,59 +34,41 @@ def config(trainer_block):
     return trainer_block(steps=100_000, every_steps=4)
 
 
-def play(cells, folder, config):
-    """The outcomes of the cells to come, by cell."""
+@pytest.fixture(scope="module")
+def found(config, request):
+    """The outcomes of the cells, by cell."""
 
     def play_one(cell, place):
         outcome = faults.run(cell, place, config)
         logger.info("%s: %s, %.0f s", cell.key, outcome.codes, outcome.seconds)
         return outcome
 
-    return fault_table.play(cells, folder, play_one, at_once=AT_ONCE)
+    return fault_table.play(request, play_one, at_once=AT_ONCE, show=faults.markdown)
 
 
-@pytest.fixture(scope="module")
-def telling(tmp_path_factory, config):
-    return play(TELLING, tmp_path_factory.mktemp("telling"), config)
+@pytest.mark.parametrize("cell", fault_table.parameters(TELLING, TABLE, seconds=TABLE_SECONDS))
+def test_fault_ends_everywhere_and_names_the_culprit(cell, found):
+    fault_table.require_well(found, cell)
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory, config, request):
-    """All cells that were asked for, printed."""
-    found = play(fault_table.asked_for(TABLE, request), tmp_path_factory.mktemp("table"), config)
-    fault_table.show(found, faults.markdown, request)
-    return found
-
-
-@pytest.mark.parametrize("cell", TELLING, ids=lambda cell: cell.key)
-def test_telling_fault_ends_everywhere_and_names_the_culprit(cell, telling):
-    outcome = telling[cell].result()
-    assert not outcome.problems(), outcome.explanation
-
-
-def test_request_to_stop_in_a_sample_costs_no_step(telling):
-    outcome = telling[Cell("SIGTERM", 1, "sample")].result()
+@pytest.mark.parametrize("cell", [Cell("SIGTERM", 1, "sample")], ids=lambda cell: cell.key)
+def test_request_to_stop_in_a_sample_costs_no_step(cell, found):
+    outcome = found[cell].result()
     assert [message for message in outcome.messages if "what was committed is there" not in message] == []
     assert outcome.last["committed_step"] == outcome.last["step"]
 
 
-def test_stall_leaves_the_stacks_of_all_processes(telling):
-    outcome = telling[Cell("sleep", 1, "step")].result()
+@pytest.mark.parametrize("cell", [Cell("sleep", 1, "step")], ids=lambda cell: cell.key)
+def test_stall_leaves_the_stacks_of_all_processes(cell, found):
+    outcome = found[cell].result()
     assert len(outcome.stacks) == 2, outcome.explanation
     assert all(text.startswith("Thread MainThread:") for text in outcome.stacks)
     # Of one, where it sleeps; of the other, where it waits.
     assert sorted(faults.SLEEPS in text for text in outcome.stacks) == [False, True]
 
 
-def test_report_names_the_straggler_before_the_watchdog_ends_it(telling):
-    outcome = telling[Cell("sleep", 1, "step")].result()
+@pytest.mark.parametrize("cell", [Cell("sleep", 1, "step")], ids=lambda cell: cell.key)
+def test_report_names_the_straggler_before_the_watchdog_ends_it(cell, found):
+    outcome = found[cell].result()
     assert outcome.straggler.startswith("process 1 on host"), outcome.explanation
     assert faults.SLEEPS in outcome.straggler
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(TABLE_SECONDS)
-@pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)
-def test_fault_ends_everywhere_and_names_the_culprit(cell, table):
-    outcome = table[cell].result()
-    assert not outcome.problems(), outcome.explanation

@@ -29,39 +29,22 @@ def config(trainer_block):
     return trainer_block(steps=100_000, every_steps=4)
 
 
-def play(cells, folder, config):
-    """What is to be seen of the cells, by cell."""
+@pytest.fixture(scope="module")
+def found(config, request):
+    """What is to be seen of the cells, by cell; of the whole table, written into the page, too."""
     return fault_table.play(
-        cells, folder, lambda cell, place: program_faults.play(cell, place, config), at_once=AT_ONCE
+        request,
+        lambda cell, place: program_faults.play(cell, place, config),
+        at_once=AT_ONCE,
+        show=write_into_page,
+        can_play=lambda cell: program_faults.is_installed(cell.program),
     )
 
 
-@pytest.fixture(scope="module")
-def telling(tmp_path_factory, config):
-    return play(TELLING, tmp_path_factory.mktemp("telling"), config)
+def write_into_page(seen):
+    PAGE.write_text(program_faults.updated(PAGE.read_text(), seen))
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory, config, request):
-    """All cells that were asked for, written into the page."""
-    asked = [cell for cell in fault_table.asked_for(TABLE, request) if program_faults.is_installed(cell.program)]
-    found = play(asked, tmp_path_factory.mktemp("table"), config)
-    page = program_faults.updated(PAGE.read_text(), fault_table.ended(found))
-    PAGE.write_text(page)
-    return found
-
-
-@pytest.mark.parametrize("cell", TELLING, ids=lambda cell: cell.key)
-def test_telling_fault_is_named_and_ends_the_run(cell, telling):
-    seen = telling[cell].result()
-    assert not seen.problems(), seen.text
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(TABLE_SECONDS)
-@pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)
-def test_fault_is_named_and_ends_the_run(cell, table):
-    if not program_faults.is_installed(cell.program):
-        pytest.skip(f"{cell.program} is not installed: `make pytorch maxtext` does it")
-    seen = table[cell].result()
-    assert not seen.problems(), seen.text
+@pytest.mark.parametrize("cell", fault_table.parameters(TELLING, TABLE, seconds=TABLE_SECONDS))
+def test_fault_is_named_and_ends_the_run(cell, found):
+    fault_table.require_well(found, cell, f"{cell.program} is not installed: `make pytorch maxtext` does it")

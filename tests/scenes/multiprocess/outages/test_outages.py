@@ -63,8 +63,9 @@ def reference(bucket, corpus, config, tmp_path_factory):
     return Reference(bucket, "reference", undisturbed[0].losses, data)
 
 
-def play(asked, folder, config, reference):
-    """The outcomes of the cells to come, by cell."""
+@pytest.fixture(scope="module")
+def found(config, reference, request):
+    """The outcomes of the cells, by cell."""
 
     def play_one(cell, place):
         outcome = play_cell(cell, place, config, reference)
@@ -72,38 +73,9 @@ def play(asked, folder, config, reference):
         logger.info("%s: %s, %.0f s, %s", cell.key, outcome.codes, outcome.seconds, outcome.problems())
         return outcome
 
-    playable = [cell for cell in asked if cells.can_play(cell)]
-    return fault_table.play(playable, folder, play_one, at_once=AT_ONCE)
+    return fault_table.play(request, play_one, at_once=AT_ONCE, show=cells.markdown, can_play=cells.can_play)
 
 
-@pytest.fixture(scope="module")
-def telling(tmp_path_factory, config, reference):
-    return play(TELLING, tmp_path_factory.mktemp("telling"), config, reference)
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory, config, reference, request):
-    """All cells that were asked for, printed."""
-    asked = fault_table.asked_for(TABLE, request)
-    found = play(asked, tmp_path_factory.mktemp("table"), config, reference)
-    fault_table.show(found, cells.markdown, request)
-    return found
-
-
-def require_well(cell, found):
-    if cell not in found:
-        pytest.skip("this machine cannot play it: not the superuser, or no memory groups")
-    outcome = found[cell].result()
-    assert not outcome.problems(), outcome.explanation
-
-
-@pytest.mark.parametrize("cell", TELLING, ids=lambda cell: cell.key)
-def test_telling_outage_loses_nothing_and_is_named(cell, telling):
-    require_well(cell, telling)
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(TABLE_SECONDS)
-@pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)
-def test_outage_loses_nothing_and_is_named(cell, table):
-    require_well(cell, table)
+@pytest.mark.parametrize("cell", fault_table.parameters(TELLING, TABLE, seconds=TABLE_SECONDS))
+def test_outage_loses_nothing_and_is_named(cell, found):
+    fault_table.require_well(found, cell, "this machine cannot play it: not the superuser, or no memory groups")
