@@ -23,103 +23,43 @@ NAMESPACE = "tpujob-system"
 NAME = "tpujob-operator"
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 
-# All that the operator asks of the API server. Whatever is missing here fails a live test with a 403.
-RULES: list[dict[str, list[str]]] = [
-    {"apiGroups": ["tpujob.dev"], "resources": ["tputrainingjobs"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["tpujob.dev"], "resources": ["tputrainingjobs/status"], "verbs": ["patch"]},
-    # With blockOwnerDeletion in an owner reference, clusters that check it want this.
-    {"apiGroups": ["tpujob.dev"], "resources": ["tputrainingjobs/finalizers"], "verbs": ["update"]},
-    {
-        "apiGroups": ["jobset.x-k8s.io"],
-        "resources": ["jobsets"],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-    },
-    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
-    {"apiGroups": [""], "resources": ["services"], "verbs": ["get"]},
-    {
-        "apiGroups": ["kueue.x-k8s.io"],
-        "resources": ["workloads"],
-        "verbs": ["get", "list", "create", "patch", "delete"],
-    },
-    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues"], "verbs": ["get"]},
-    {"apiGroups": ["visibility.kueue.x-k8s.io"], "resources": ["localqueues/pendingworkloads"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "create"]},
-    {
-        "apiGroups": ["networking.k8s.io"],
-        "resources": ["networkpolicies"],
-        # An apply that finds nothing creates.
-        "verbs": ["get", "create", "patch"],
-    },
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-    {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
-    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
-    {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
-]
+WITHOUT_USERS: Mapping[str, Any] = {"rbac": {"aggregateToUserRoles": False}}
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
-OF_THE_CLUSTER = ("customresourcedefinitions", "nodes", "clusterqueues", "priorityclasses")
-"""Resources that an operator for some namespaces does not read."""
 
-# In its own namespace alone.
-LEASE_RULES: list[dict[str, list[str]]] = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-    {
-        "apiGroups": ["coordination.k8s.io"],
-        "resources": ["leases"],
-        "resourceNames": [NAME],
-        "verbs": ["get", "update"],
-    },
-]
+def rules() -> list[dict[str, list[str]]]:
+    """What the chart lets the operator ask of the API server: what is missing there fails a live test with a 403."""
+    [role] = rendered.of_kind("ClusterRole", WITHOUT_USERS)
+    found: list[dict[str, list[str]]] = role["rules"]
+    return found
 
 
 def grant_rights(plane: ControlPlane) -> None:
-    """Makes the operator's service account and gives it its rights."""
+    """Makes the operator's service account with the rights that the chart gives it."""
     try:
         plane.create_namespace(NAMESPACE)
     except ApiError as error:
         if error.status != HTTPStatus.CONFLICT:
             raise
-    plane.kubectl("create", "serviceaccount", NAME, "-n", NAMESPACE)
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": NAME},
-        "rules": RULES,
-    }
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
-    metadata = {"name": NAME, "namespace": NAMESPACE}
-    leases = {**role, "kind": "Role", "metadata": metadata, "rules": LEASE_RULES}
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(leases))
-    account = f"--serviceaccount={NAMESPACE}:{NAME}"
-    plane.kubectl("create", "rolebinding", NAME, f"--role={NAME}", account, "-n", NAMESPACE)
-    plane.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", account)
+    _apply(plane, [found for kind in RIGHTS for found in rendered.of_kind(kind, WITHOUT_USERS)])
     bind_own_writes(plane)
 
 
 def bind_own_writes(plane: ControlPlane, values: Mapping[str, Any] = {}) -> None:
     """Puts the chart's policy on the operator's own writes in force, as these values make it."""
-    policy = [found for found in rendered.render(values) if found["metadata"]["name"] == f"{NAME}-own-writes"]
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": policy}))
+    _apply(plane, [found for found in rendered.render(values) if found["metadata"]["name"] == f"{NAME}-own-writes"])
 
 
 def grant_rights_in(plane: ControlPlane, namespace: str) -> str:
-    """Makes an account with the rights of an operator for one namespace, and no others; its name."""
-    account = f"{NAME}-of-{namespace}"
-    plane.kubectl("create", "serviceaccount", account, "-n", NAMESPACE)
-    rules: list[dict[str, list[str]]] = [rule for rule in RULES if not {*rule["resources"]} & {*OF_THE_CLUSTER}]
-    rules = [rule | {"resourceNames": [namespace]} if rule["resources"] == ["namespaces"] else rule for rule in rules]
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": NAME, "namespace": namespace},
-        "rules": rules,
-    }
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
-    for where in (namespace, NAMESPACE):
-        subject = f"--serviceaccount={NAMESPACE}:{account}"
-        plane.kubectl("create", "rolebinding", account, f"--role={NAME}", subject, "-n", where)
+    """Makes an account with the rights that the chart gives an operator for one namespace; its name."""
+    account = f"{NAME}-{namespace.rpartition('-')[2]}"
+    values = {**WITHOUT_USERS, "watchNamespaces": [namespace], "fullnameOverride": account}
+    _apply(plane, [found for kind in RIGHTS for found in rendered.of_kind(kind, values)])
     return account
+
+
+def _apply(plane: ControlPlane, objects: list[dict[str, Any]]) -> None:
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
 
 class OperatorProcess:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from tests.harness.operator_process import NAME, RULES, OperatorProcess, grant_rights
+from tests.harness.operator_process import NAME, OperatorProcess, grant_rights, rules
 from tests.nights.observer import LOST
 from tests.nights.schedule import QUEUE, SECRET, Night
 from tests.scenes.control_plane.proxy import Proxy
@@ -117,12 +117,13 @@ class Stage:
 
     def take_rights(self, number: int) -> None:
         """Takes one rule of its role away from the operator."""
-        kept = [rule for index, rule in enumerate(RULES) if index != number % len(RULES)]
+        kept = rules()
+        del kept[number % len(kept)]
         self.plane.api.patch(ROLE, {"rules": kept})
 
     def give_rights(self) -> None:
         """Gives the operator all its rights."""
-        self.plane.api.patch(ROLE, {"rules": RULES})
+        self.plane.api.patch(ROLE, {"rules": rules()})
 
     def set_quota(self, *, is_there: bool) -> None:
         """Takes the quota of the queue away, and what was admitted with it, or gives it back."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness.jobs import Jobs
-from tests.harness.operator_process import RULES, USER, OperatorProcess
+from tests.harness.operator_process import USER, OperatorProcess, rules
 from tests.scenes.control_plane.requests_made import jobsets_created
 from tests.scenes.control_plane.test_workers import EXTRACTION
 from tools.localcluster import audit, pods
@@ -324,7 +324,7 @@ def test_every_right_is_used_and_enough(jobs: Jobs, request: pytest.FixtureReque
     used = {(call.verb, call.api_group, call.resource) for call in calls}
     granted = {
         (verb, group, resource)
-        for rule in RULES
+        for rule in rules()
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
