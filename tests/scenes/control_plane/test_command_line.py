@@ -1,14 +1,18 @@
 """The command line's cluster verbs against a real API server, whose pods are played: it has no node."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from kubernetes.config import kube_config
 from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
 from tests.cli.test_job_file import READ_ALIKE, READ_OTHERWISE
 from tests.harness.jobs import Jobs
@@ -18,6 +22,7 @@ from tools.localcluster import binaries, pods
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
 from tpujob.job.yaml_text import read_value
+from tpujob.main import app
 from tpujob_contract import kubernetes_names
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
@@ -32,16 +37,12 @@ class Shell:
         self.environ = {**os.environ, "KUBECONFIG": str(jobs.plane.kubeconfig), "NO_PROXY": "127.0.0.1"}
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tpujob", *arguments, "-n", self.jobs.namespace],
-            cwd=self.folder,
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
+        # Where it is by default, the client has read when it was imported.
+        place = mock.patch.object(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", self.environ["KUBECONFIG"])
+        with contextlib.chdir(self.folder), place:
+            done = CliRunner().invoke(app, [*arguments, "-n", self.jobs.namespace], env=self.environ)
+        assert done.exception is None or isinstance(done.exception, SystemExit), "an exception would be a traceback"
+        assert done.exit_code == code, done.output
         return done.stdout + done.stderr
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
