@@ -51,8 +51,9 @@ def test_named_mistake_is_possible_still(mistake: Mistake) -> None:
 
 
 def test_every_decision_is_a_target() -> None:
-    decide = ROOT / "operator" / "src" / "tpujob_operator" / "decide"
-    modules = {f"tpujob_operator.decide.{file.stem}" for file in decide.glob("*.py") if file.stem != "__init__"}
+    source = ROOT / "operator" / "src"
+    decide = [file for file in (source / "tpujob_operator" / "decide").rglob("*.py") if file.stem != "__init__"]
+    modules = {".".join(file.relative_to(source).with_suffix("").parts) for file in decide}
     assert modules - TARGETS.keys() == set()
 
 

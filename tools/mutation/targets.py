@@ -47,29 +47,28 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_resource.rules.trainer_schema": API,
     "tpujob_resource.rules.validation": API,
     "tpujob_resource.rules.computed": API,
-    "tpujob_operator.decide.attempt_cause": DECIDE,
-    "tpujob_operator.decide.between_attempts": DECIDE,
-    "tpujob_operator.decide.capacity": DECIDE,
+    "tpujob_operator.decide.causes.attempt_cause": DECIDE,
+    "tpujob_operator.decide.checks.between_attempts": DECIDE,
+    "tpujob_operator.decide.checks.capacity": DECIDE,
     "tpujob_operator.decide.chain": DECIDE,
-    "tpujob_operator.decide.completion": DECIDE,
-    "tpujob_operator.decide.creation": DECIDE,
-    "tpujob_operator.decide.disruption_record": DECIDE,
-    "tpujob_operator.decide.first_failure": DECIDE,
+    "tpujob_operator.decide.checks.completion": DECIDE,
+    "tpujob_operator.decide.checks.creation": DECIDE,
+    "tpujob_operator.decide.causes.evidence": DECIDE,
+    "tpujob_operator.decide.causes.first_failure": DECIDE,
     "tpujob_operator.decide.in_place": DECIDE,
-    "tpujob_operator.decide.missing_machines": DECIDE,
-    "tpujob_operator.decide.node_avoidance": DECIDE,
-    "tpujob_operator.decide.node_failures": DECIDE,
+    "tpujob_operator.decide.checks.node_avoidance": DECIDE,
+    "tpujob_operator.decide.causes.node_failures": DECIDE,
     "tpujob_operator.decide.place": DECIDE,
-    "tpujob_operator.decide.progress": DECIDE,
-    "tpujob_operator.decide.queue": DECIDE,
+    "tpujob_operator.decide.record.progress": DECIDE,
+    "tpujob_operator.decide.checks.queue": DECIDE,
     "tpujob_resource.messages.remedies": DECIDE,
-    "tpujob_operator.decide.resize": DECIDE,
-    "tpujob_operator.decide.restart_accounting": DECIDE,
-    "tpujob_operator.decide.running": DECIDE,
-    "tpujob_operator.decide.slice_count": DECIDE,
-    "tpujob_operator.decide.stall": DECIDE,
-    "tpujob_operator.decide.status": DECIDE,
-    "tpujob_operator.decide.status_conditions": DECIDE,
+    "tpujob_operator.decide.checks.resize": DECIDE,
+    "tpujob_operator.decide.causes.restart_accounting": DECIDE,
+    "tpujob_operator.decide.checks.running": DECIDE,
+    "tpujob_operator.decide.checks.slice_count": DECIDE,
+    "tpujob_operator.decide.checks.stall": DECIDE,
+    "tpujob_operator.decide.record.status": DECIDE,
+    "tpujob_operator.decide.record.status_conditions": DECIDE,
     "tpujob_operator.decide.verdict": DECIDE,
     "tpujob_resource.jobset.build": JOBSET,
     "tpujob_resource.jobset.environment": JOBSET,
@@ -121,7 +120,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 LANE = "tpujob_trainer.data.stream.lane"
 PLAN = "tpujob_trainer.data.manifest.plan"
 ALARM = "tpujob_trainer.checkpoint.save_decision"
-ACCOUNTING = "tpujob_operator.decide.restart_accounting"
+ACCOUNTING = "tpujob_operator.decide.causes.restart_accounting"
 PAUSE = "return min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(restarts_without_progress - 2, 30))"
 GOODPUT = "tpujob_trainer.telemetry.goodput"
 WRITE = 'bucket.write(FILE, json.dumps(content, indent=1) + "\\n")'
@@ -195,7 +194,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "-1",
     ): "both are less than a slice needs",
     (
-        "tpujob_operator.decide.slice_count",
+        "tpujob_operator.decide.checks.slice_count",
         "if slices > jobset.slices:",
         "slices > jobset.slices",
         "slices >= jobset.slices",
@@ -213,7 +212,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "2",
     ): "a file that is read whole counts as 1 element, and any other as the bytes that it has",
     (
-        "tpujob_operator.decide.completion",
+        "tpujob_operator.decide.checks.completion",
         "if phase is None or phase not in TERMINAL:",
         "phase is None or phase not in TERMINAL",
         "phase not in TERMINAL",
@@ -237,7 +236,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "self._render(messages[:at + 1], tools).text",
     ): "a shortcut: there all messages are rendered, which is the text",
     (
-        "tpujob_operator.decide.running",
+        "tpujob_operator.decide.checks.running",
         "return not was_at_it and jobset.restarts <= (observed.status.internal.booked_restarts or 0)",
         "0",
         "-1",

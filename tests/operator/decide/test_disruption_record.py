@@ -7,8 +7,8 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.decide.causes.evidence import recorded_disruption
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.disruption_record import recorded_disruption
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.settings import Settings
 from tpujob_resource.rules.load import Status

@@ -22,8 +22,8 @@ from tests.operator.building import (
 )
 from tests.statuses import flat
 from tpujob_contract.reports import in_place as wire
+from tpujob_operator.decide.causes.restart_accounting import of_jobsets, recorded_between, totals
 from tpujob_operator.decide.chain import Decision, decide
-from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, totals
 from tpujob_operator.observe.in_place import PodAccount, account_from_json, last_restart
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed

@@ -7,9 +7,8 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, stored
 from tests.statuses import flat, grouped
-from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.first_failure import first_failure
-from tpujob_operator.decide.restart_accounting import (
+from tpujob_operator.decide.causes.first_failure import first_failure
+from tpujob_operator.decide.causes.restart_accounting import (
     account,
     crashes,
     next_restart,
@@ -18,6 +17,7 @@ from tpujob_operator.decide.restart_accounting import (
     unexplained_in_a_row,
     with_recorded_restarts,
 )
+from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_operator.settings import Settings

@@ -9,14 +9,14 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tests.statuses import flat
-from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.restart_accounting import (
+from tpujob_operator.decide.causes.restart_accounting import (
     LONGEST_PAUSE_SECONDS,
     MOST_UNEXPLAINED,
     _in_a_row,
     account,
     pause_seconds,
 )
+from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_operator.settings import Settings

@@ -9,7 +9,7 @@ from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tests.statuses import grouped
 from tpujob_contract import kubernetes_names
 from tpujob_contract.reports.termination_message import NOT_ASKED
-from tpujob_operator.decide.first_failure import first_of
+from tpujob_operator.decide.causes.first_failure import first_of
 from tpujob_operator.observe.cache import PodCache
 from tpujob_operator.observe.from_objects import (
     ended_by_deletion,

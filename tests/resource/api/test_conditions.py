@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW
-from tpujob_operator.decide.status import difference
+from tpujob_operator.decide.record.status import difference
 from tpujob_operator.observe.state import format_time
 from tpujob_resource.messages.conditions import MESSAGE_LENGTH, Reason, Type, sentence, set_condition
 from tpujob_resource.models.phases import Phase

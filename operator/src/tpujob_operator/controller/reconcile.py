@@ -14,7 +14,7 @@ from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.json_logs import current_job
 from tpujob_operator.controller.place import Places
 from tpujob_operator.controller.work_queue import WorkQueue
-from tpujob_operator.decide import restart_accounting
+from tpujob_operator.decide.causes import restart_accounting
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.kube import errors

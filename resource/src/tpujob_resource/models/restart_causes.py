@@ -1,7 +1,7 @@
 """The causes of restarts, one row each.
 
 Status, metrics, dashboards and `tpujob describe` derive from these rows. The operator determines the cause of a restart
-(`tpujob_operator.decide.attempt_cause`).
+(`tpujob_operator.decide.causes.attempt_cause`).
 """
 
 from __future__ import annotations

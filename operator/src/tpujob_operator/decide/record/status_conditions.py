@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.decide.slice_count import is_watched
+from tpujob_operator.decide.checks.slice_count import is_watched
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_resource.messages.conditions import Reason, Type, ended, sentence, set_condition

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_contract.reports import termination_message
 from tpujob_contract.reports.termination_message import RETURNED_0
-from tpujob_operator.decide.disruption_record import (
+from tpujob_operator.decide.causes.evidence import (
     may_follow_the_restart,
     recorded_disruption,
     recorded_lost_node,
+    recorded_missing,
 )
-from tpujob_operator.decide.first_failure import first_of, recorded_asking, recorded_end
-from tpujob_operator.decide.missing_machines import recorded_missing
+from tpujob_operator.decide.causes.first_failure import first_of, recorded_asking, recorded_end
 from tpujob_operator.observe.state import Ended, Leaving, Observed
 from tpujob_resource.messages.conditions import ended
 from tpujob_resource.models.restart_causes import Cause

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.decide.node_failures import avoided
-from tpujob_operator.decide.queue import is_suspended_without_jobset, leaving_queue
+from tpujob_operator.decide.causes.node_failures import avoided
+from tpujob_operator.decide.checks.queue import is_suspended_without_jobset, leaving_queue
 from tpujob_operator.decide.verdict import POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed

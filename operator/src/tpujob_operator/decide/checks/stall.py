@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tpujob_operator.decide import restart_accounting
-from tpujob_operator.decide.progress import reported_step
+from tpujob_operator.decide.causes import restart_accounting
+from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, ended, sentence
 from tpujob_resource.models.phases import RUNNING_PHASES
+from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time
 
 PEERS_SECONDS = 120.0
@@ -65,6 +66,15 @@ def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str]
     message = sentence(Reason.NO_STEP, since=format_time(since), step=step, phase=progress.phase, pod=lead.pod)
     behind = f" Behind the others: {ended(progress.straggler_message)}" if progress.straggler_message else ""
     return Reason.NO_STEP, f"{message}{behind}"
+
+
+def reported_step(status: Status, progress: Progress) -> int | None:
+    """The step in a report; None: it has none.
+
+    A process reports 0 until it has restored a checkpoint, even if it ends before that: the known step stays.
+    """
+    has_restored_none = progress.step == 0 and progress.phase in ("starting", "restoring", "stopping", "failed")
+    return status.step or 0 if has_restored_none else progress.step
 
 
 def _lead(observed: Observed) -> Host | None:

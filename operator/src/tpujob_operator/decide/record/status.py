@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob_operator.decide import attempt_cause, in_place, progress, restart_accounting, slice_count
-from tpujob_operator.decide.disruption_record import disruption_to_record
-from tpujob_operator.decide.first_failure import asked_again, first_failure
-from tpujob_operator.decide.missing_machines import missing_to_record
-from tpujob_operator.decide.progress import Fields
-from tpujob_operator.decide.status_conditions import conditions_after
+from tpujob_operator.decide import in_place
+from tpujob_operator.decide.causes import attempt_cause, restart_accounting
+from tpujob_operator.decide.causes.evidence import disruption_to_record, missing_to_record
+from tpujob_operator.decide.causes.first_failure import asked_again, first_failure
+from tpujob_operator.decide.checks import slice_count
+from tpujob_operator.decide.record import progress
+from tpujob_operator.decide.record.progress import Fields
+from tpujob_operator.decide.record.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings

@@ -14,10 +14,10 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from tpujob_operator.decide import running
-from tpujob_operator.decide.between_attempts import are_all_ready, is_between_attempts, is_judged, same_run_anew
-from tpujob_operator.decide.queue import waiting
-from tpujob_operator.decide.restart_accounting import committed_step
+from tpujob_operator.decide.causes.restart_accounting import committed_step
+from tpujob_operator.decide.checks import running
+from tpujob_operator.decide.checks.between_attempts import are_all_ready, is_between_attempts, is_judged, same_run_anew
+from tpujob_operator.decide.checks.queue import waiting
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_operator.settings import Settings

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from tpujob_operator.decide import in_place
-from tpujob_operator.decide.restart_accounting import recorded_between
+from tpujob_operator.decide.causes.restart_accounting import recorded_between
+from tpujob_operator.decide.checks.stall import reported_step
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
@@ -92,15 +93,6 @@ def at_next_attempt(status: Status) -> Fields:
     goes_back = status.progress.units is None and status.step is not None
     step = status.last_checkpoint_step if goes_back else status.step
     return {"step": step, **dict.fromkeys(FIGURES), "progress.step_time": None}
-
-
-def reported_step(status: Status, progress: Progress) -> int | None:
-    """The step in a report; None: it has none.
-
-    A process reports 0 until it has restored a checkpoint, even if it ends before that: the known step stays.
-    """
-    has_restored_none = progress.step == 0 and progress.phase in ("starting", "restoring", "stopping", "failed")
-    return status.step or 0 if has_restored_none else progress.step
 
 
 def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:

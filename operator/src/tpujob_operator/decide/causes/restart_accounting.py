@@ -19,8 +19,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tpujob_operator.decide import attempt_cause, node_failures
-from tpujob_operator.decide.attempt_cause import AttemptCause
+from tpujob_operator.decide.causes import attempt_cause, node_failures
+from tpujob_operator.decide.causes.attempt_cause import AttemptCause
 from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import FREE, RESTARTS, Cause
