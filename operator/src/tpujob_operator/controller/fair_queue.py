@@ -12,8 +12,8 @@ TURN_OF_THE_LEAST_SERVED = 4
 class FairQueue[Key: Hashable]:
     """Keys that wait, and keys that run, by group.
 
-    - Next is the group with the fewest keys, waiting and running, and of those the one whose runs have taken the least
-      time. So a group that seldom has work is served before those that always have much.
+    - Next is the group with the fewest keys, waiting and running, and of those the one whose key waits longest. So a
+      group that seldom has work is served before those that always have much.
     - Every fourth place goes to the group with the fewest places, and of those to the one that was served least: many
       groups with few keys do not stop one with many.
     - Idle time is not saved up: a group that gets work after a while counts as the least served of the others.
@@ -72,9 +72,10 @@ class FairQueue[Key: Hashable]:
             return None
         self._least = min(self._used[group] for group in self._waiting.keys() | self._held.keys())
         self._taken += 1
-        counts_waiting = self._taken % TURN_OF_THE_LEAST_SERVED != 0
-        keys = {group: self._held[group] + counts_waiting * len(self._waiting[group]) for group in may_run}
-        group = min(may_run, key=lambda group: (keys[group], self._used[group]))
+        if self._taken % TURN_OF_THE_LEAST_SERVED == 0:
+            group = min(may_run, key=lambda group: (self._held[group], self._used[group]))
+        else:
+            group = min(may_run, key=self._fewest_keys)
         waiting = self._waiting.pop(group)
         key = next(key for key in waiting if key not in self._running)
         since = waiting.pop(key)
@@ -83,6 +84,11 @@ class FairQueue[Key: Hashable]:
         self._running.add(key)
         self._held[group] += 1
         return key, since
+
+    def _fewest_keys(self, group: Hashable) -> tuple[int, float]:
+        """The number of keys of a group, and since when its first one waits."""
+        waiting = self._waiting[group]
+        return self._held[group] + len(waiting), next(iter(waiting.values()))
 
     def done(self, key: Key, seconds: float) -> None:
         """Frees the place of a key that ran for some seconds."""
