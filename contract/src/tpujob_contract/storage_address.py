@@ -44,8 +44,8 @@ BACKENDS: Mapping[str, Backend] = {backend.scheme: backend for backend in _ROWS}
 
 CHECKPOINT_BUCKET = "|".join(row.scheme for row in _ROWS if row.has_buckets and row.holds_checkpoints)
 """Pattern of the schemes of buckets that hold checkpoints and archives of code."""
-PATTERN_IN_BUCKET = rf"^({CHECKPOINT_BUCKET})://.*[*?\[\]]"
-NO_PATTERN = "has *, ?, [ or ], which libraries for buckets take for a pattern"
+PATTERN_IN_BUCKET = rf"^({CHECKPOINT_BUCKET})://.*[*?\[\]#]"
+NO_PATTERN = "has *, ?, [, ] or #, which libraries for buckets take for a pattern or the end of a name"
 """About an address that matches `PATTERN_IN_BUCKET`, as a directory to write to and to delete in."""
 CUT = "…"
 """Replaces a secret."""

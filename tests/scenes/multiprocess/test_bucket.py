@@ -47,25 +47,27 @@ def codes(run):
 
 
 def test_bucket_is_a_checkpoint_directory(run, bucket):
-    first = run(f"gs://{bucket.name}/run", 4)
+    name = "run{a,b}%20"
+    where = f"gs://{bucket.name}/{name}"
+    first = run(where, 4)
     assert codes(first) == [0, 0], first.explain()
-    assert json.loads(bucket.read("run/owner.json")) == {"owner": "test/job"}
-    assert json.loads(bucket.read("run/latest.json"))["step"] == 4
-    assert json.loads(bucket.read("run/lease.json"))["released"] is True
-    assert "run/steps/4/commit_success.txt" in bucket.objects("run/steps/4/")
+    assert json.loads(bucket.read(f"{name}/owner.json")) == {"owner": "test/job"}
+    assert json.loads(bucket.read(f"{name}/latest.json"))["step"] == 4
+    assert json.loads(bucket.read(f"{name}/lease.json"))["released"] is True
+    assert f"{name}/steps/4/commit_success.txt" in bucket.objects(f"{name}/steps/4/")
 
     # Bytes that are lost make the step before the newest one; the bad one is saved anew in its place.
-    for name in bucket.objects("run/steps/4/state/d/"):
-        bucket.write(name, b"")
-    second = run(f"gs://{bucket.name}/run", 6)
+    for part in bucket.objects(f"{name}/steps/4/state/d/"):
+        bucket.write(part, b"")
+    second = run(where, 6)
     assert codes(second) == [0, 0], second.explain()
     for member in second.members:
         assert "The checkpoint of step 4 cannot be used" in member.log
         assert "restored=2 value=2.0" in member.log
-    assert "run/steps/4/unusable.json" not in bucket.objects("run/steps/4/")
-    assert "run/steps/4/commit_success.txt" in bucket.objects("run/steps/4/")
+    assert f"{name}/steps/4/unusable.json" not in bucket.objects(f"{name}/steps/4/")
+    assert f"{name}/steps/4/commit_success.txt" in bucket.objects(f"{name}/steps/4/")
 
-    other = run(f"gs://{bucket.name}/run", 8, name="other")
+    other = run(where, 8, name="other")
     assert codes(other) == [78, 78], other.explain()
     assert "belongs to test/job, and this job is test/other" in other[1].termination_message
 
