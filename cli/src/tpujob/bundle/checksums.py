@@ -6,6 +6,8 @@ import hashlib
 import re
 from pathlib import Path
 
+from tpujob_contract.values.whole_file import replaced
+
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"^([0-9a-f]{64}) [ *](.+)$")
 
@@ -18,9 +20,9 @@ def sha256(file: Path) -> str:
 
 def write_sums(folder: Path) -> None:
     """Writes the sums of all files; called last, because a bundle with the list counts as complete."""
-    unfinished = folder / f".{SUMS}"
-    unfinished.write_text("".join(f"{sum_}  {name}\n" for name, sum_ in _sums_of(folder).items()))
-    unfinished.replace(folder / SUMS)
+    sums = _sums_of(folder)
+    with replaced(folder / SUMS) as unfinished:
+        unfinished.write_text("".join(f"{sum_}  {name}\n" for name, sum_ in sums.items()))
 
 
 def verify(folder: Path) -> list[str]:
@@ -47,4 +49,4 @@ def verify(folder: Path) -> list[str]:
 def _sums_of(folder: Path) -> dict[str, str]:
     """The sums of all files below a folder except the list itself, by relative path."""
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return {name: sha256(folder / name) for name in files if name not in (SUMS, f".{SUMS}")}
+    return {name: sha256(folder / name) for name in files if name != SUMS}

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode, storage_address
 from tpujob_contract.code import EMULATOR
+from tpujob_contract.values.whole_file import replaced
 from tpujob_launcher.code import download
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -91,11 +92,10 @@ def _store_object(data: bytes, address: str, environ: Mapping[str, str]) -> bool
 def _store_file(data: bytes, path: Path) -> bool:
     if path.exists():
         return False
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        with replaced(path) as unfinished:
+            unfinished.write_bytes(data)
     except OSError as error:
         raise CommandError(
             f"--code: {path} cannot be written here ({error.strerror}); take --code-to gs://BUCKET/PATH"

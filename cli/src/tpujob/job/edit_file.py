@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from ruamel.yaml import YAML
 
 from tpujob.errors import CommandError
 from tpujob.job.job_file import read_document
+from tpujob.job.yaml_text import NotYaml, read_yaml
+from tpujob_contract.values.whole_file import replaced
 
 ENDLESS_LINE = 2**16
 _FIELD_BELOW = re.compile(r"^spec:[^\n]*\n(?: *(?:#[^\n]*)?\n)*( +)\S", re.MULTILINE)
@@ -36,16 +39,18 @@ def write_trainer_fields(path: Path, fields: Mapping[str, Any]) -> None:
     text = path.read_text(encoding="utf-8")
     changed = _as_json(wanted) if _is_json(text) else _edited(text, fields)
     try:
-        path.write_text(changed, encoding="utf-8")
-        is_right = read_document(path) == wanted
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}; nothing was changed") from error
-    except CommandError:
+        is_right = [document for document in read_yaml(changed) if document is not None] == [wanted]
+    except NotYaml:
         is_right = False
     if not is_right:
-        path.write_text(text, encoding="utf-8")
         listed = ", ".join(f"{field}: {value}" for field, value in fields.items())
         raise CommandError(f"{path}: is of a form that is not written by itself; set below spec.trainer: {listed}")
+    try:
+        with replaced(path) as unfinished:
+            shutil.copymode(path, unfinished)
+            unfinished.write_text(changed, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}; nothing was changed") from error
 
 
 def _edited(text: str, fields: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tpujob.errors import CommandError
 from tpujob.local.reports import LogFollower, Report, fetch_report, final_report, json_object
 from tpujob_contract import ExitCode
+from tpujob_contract.values.whole_file import replaced
 
 FILE = "processes.json"
 POLL_SECONDS = 0.2
@@ -87,9 +88,8 @@ def keep(run_directory: Path, report_ports: Sequence[int], secret: str) -> None:
         secret: Which its processes ask for.
     """
     found = {"pid": os.getpid(), "started": _start_of(os.getpid()), "report_ports": list(report_ports)}
-    file = run_directory / FILE
-    file.touch(0o600)
-    file.write_text(json.dumps({**found, "secret": secret}))
+    with replaced(run_directory / FILE, 0o600) as unfinished:
+        unfinished.write_text(json.dumps({**found, "secret": secret}))
 
 
 def has_run(root: Path) -> bool:
@@ -145,7 +145,7 @@ COLUMNS = ("NAME", "STATE", "PHASE", "STEP", "LOSS", "LOGS")
 
 
 def _read(file: Path) -> LocalRun:
-    found = json_object(file.read_bytes())  # empty while it is being written
+    found = json_object(file.read_bytes())
     return LocalRun(
         file.parent,
         int(found.get("pid", 0)),

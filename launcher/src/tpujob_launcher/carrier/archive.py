@@ -6,11 +6,12 @@ An init container writes it to an emptyDir, from which the main container, a use
 from __future__ import annotations
 
 import importlib.resources
-import os
 import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Tuple
+
+from tpujob_contract.values.whole_file import replaced
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -26,18 +27,14 @@ def write_launcher(path: Path) -> None:
         OSError: The folder does not exist or is not writable.
     """
     modules = sorted(module for name in _PACKAGES for module in _modules(importlib.resources.files(name), name))
-    # Beside the target, so that the last step is a rename: an init container may run again while the file is in use.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    # An init container may run again while the file is in use.
+    with replaced(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w") as archive:
             # ZipInfo's default date is constant; not compressed, because a compressor's output depends on its version.
             archive.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
             for name, content in modules:
                 archive.writestr(zipfile.ZipInfo(name), content)
         unfinished.chmod(0o644)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _modules(folder: Traversable, name: str) -> Iterator[Tuple[str, bytes]]:

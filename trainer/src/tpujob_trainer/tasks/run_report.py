@@ -12,7 +12,6 @@ import datetime
 import html
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob_contract.values.whole_file import replaced
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.inspection import attempts
 from tpujob_trainer.distributed.exit import programs
@@ -247,12 +247,10 @@ def _reported(directories: Sequence[str], out: str) -> dict[str, Any]:
 
 
 def _write(out: Path, text: str) -> None:
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out)
+        with replaced(out) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise NotFoundError(
             f"--out: {out} cannot be written: {error.strerror}; name a file in a folder of yours"
         ) from error
