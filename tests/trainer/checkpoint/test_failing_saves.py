@@ -1,5 +1,6 @@
 """Saves that fail: what is kept, what is said, and how long they are tried again."""
 
+import contextlib
 import os
 import resource
 import shutil
@@ -16,7 +17,7 @@ import pytest
 from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, tree
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 
@@ -88,6 +89,35 @@ def test_full_disk_keeps_the_last_commit_and_none_of_the_remains(small_disk, run
     assert (checkpoints.failing_since, checkpoints.problem) == (None, "")
     checkpoints.close()
     assert layout.committed(small_disk) == [5, 2]
+
+
+def test_attempt_without_room_for_a_checkpoint_ends_before_it_works(small_disk, runtime):
+    def begin():
+        ownership.claim(str(small_disk), owner="default/a", adopt=None, runtime=runtime).close()
+
+    begin()
+    checkpoints = Checkpoints(str(small_disk), Settings(retention=Retention(last=5)), runtime)
+    checkpoints.save(1, {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 800)), jnp.float32)})
+    assert checkpoints.finish(LIMIT_SECONDS)
+    checkpoints.close()
+    remains = small_disk / "trash" / "2-0badcafe"
+    remains.mkdir(parents=True)
+    (remains / "part").write_bytes(bytes(3 << 20))
+    (small_disk / "others").write_bytes(bytes(1 << 20))
+    begin()  # what an interrupted save has left is deleted
+    (remains / "part").rename(small_disk / "theirs")
+    said = r"^spec\.checkpointDir: the disk of \S+ has room for \d\.\d MB, and the checkpoint of step 1 takes 3\.\d MB;"
+    with pytest.raises(errors.TrainerError, match=said) as refusal:
+        begin()
+    assert refusal.value.exit_code == 1
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    with pytest.raises(errors.TrainerError, match=r"the disk of \S+ is full \(No space left on device\); make room"):
+        begin()
+    for name in ("filler", "theirs"):
+        (small_disk / name).unlink()
+    begin()
 
 
 def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_old(tmp_path, runtime):

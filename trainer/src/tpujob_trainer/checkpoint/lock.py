@@ -21,6 +21,8 @@ OWNER = "owner.json"
 """The file that names the directory's owner, as `{"owner": "namespace/name"}`."""
 LOCK = ".lock"
 """The lock file on local paths: held by process 0 while it lives, with a line that names it."""
+PROBE_BYTES = 1 << 16
+"""Written at start, so that a run on a full disk ends before it has worked."""
 
 
 def owner_in(text: bytes | str) -> str | None:
@@ -76,7 +78,11 @@ class Lock:
         """
         self._directory = Path(directory)
         self._descriptor = _acquire(self._directory)
-        _require_replacing(self._directory)
+        try:
+            _require_replacing(self._directory)
+        except BaseException:
+            self.release()
+            raise
 
     def verify(self) -> None:
         """Always returns: the lock is lost only with its file, which `confirm` checks."""
@@ -142,6 +148,8 @@ def _require_replacing(directory: Path) -> None:
     try:
         for path in (written, replaced):
             with path.open("wb") as file, _needed(directory, "writes that are flushed to the disk (fsync)"):
+                file.write(bytes(PROBE_BYTES))
+                file.flush()
                 os.fsync(file.fileno())
         with _needed(directory, "a rename that replaces the file of that name"):
             written.rename(replaced)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import lease
+from tpujob_trainer.checkpoint import layout, lease
 from tpujob_trainer.checkpoint.lease import Lease
 from tpujob_trainer.checkpoint.lock import OWNER, Lock, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
@@ -173,10 +174,36 @@ def _take(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
     lock = Lock(directory)
     try:
         own(open_bucket(directory), owner, adopt)
+        _require_room(directory)
     except BaseException:
         lock.release()
         raise
     return lock
+
+
+def _require_room(directory: str) -> None:
+    """Returns if the disk has room for a checkpoint as large as the newest one, without what the run deletes at start.
+
+    Raises:
+        TrainerError: it has not: no save would be committed, and older checkpoints are deleted only after a commit.
+    """
+    steps = layout.committed(directory)
+    if not steps:
+        return
+    kept, root = {str(step) for step in steps}, Path(directory)
+    remains = [root / layout.TRASH, *(path for path in (root / layout.STEPS).iterdir() if path.name not in kept)]
+    disk = os.statvfs(directory)
+    room = disk.f_bfree * disk.f_frsize + sum(map(_disk_bytes, remains))
+    if room < (needed := _disk_bytes(Path(layout.folder(directory, steps[0])))):
+        raise errors.TrainerError(
+            f"spec.checkpointDir: the disk of {directory} has room for {room / 1e6:.1f} MB, and the checkpoint of step "
+            f"{steps[0]} takes {needed / 1e6:.1f} MB; make room there, another attempt may succeed"
+        )
+
+
+def _disk_bytes(folder: Path) -> int:
+    """What a folder takes up on its disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 @contextlib.contextmanager

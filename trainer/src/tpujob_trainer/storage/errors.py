@@ -123,13 +123,13 @@ def unusable(directory: str, error: Exception, *, field: str = "spec.checkpointD
         return errors.ConfigurationError(
             f"{field}: {directory} is not a directory ({cause}); give a directory or a gs:// address"
         )
+    if is_full(error):  # TensorStore's code for it is that of an overloaded server
+        return errors.TrainerError(
+            f"{field}: the disk of {directory} is full ({cause}); make room there, another attempt may succeed"
+        )
     if is_out_of_reach(error) and not is_refused(error):
         return errors.TrainerError(
             f"{field}: {directory} cannot be reached at present ({cause}); another attempt may succeed"
-        )
-    if is_full(error):
-        return errors.TrainerError(
-            f"{field}: the disk of {directory} is full ({cause}); make room there, another attempt may succeed"
         )
     return errors.NotFoundError(
         f"{field}: {directory} cannot be read and written ({cause}); create it, or "
