@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tpujob_trainer.corpus.workers.claims import Claims, Sightings
+from tpujob_trainer.corpus.workers.claims import Claims, Sightings, next_name, once
 from tpujob_trainer.storage import open_bucket
 
 
@@ -127,3 +127,21 @@ def test_how_long_unchanged(seen, seconds):
     for generation, now in seen:
         found = sightings.unchanged_seconds("claims/1", generation, now)
     assert found == seconds
+
+
+def test_check_at_the_end_of_a_run_is_made_once_in_it_and_again_in_the_next(objects):
+    made = []
+
+    def check():
+        made.append(1)
+        return b"[]"
+
+    def run(workers):
+        names = [next_name(objects, "check") for _ in range(workers)]
+        for worker, name in enumerate(names):
+            once(objects, f"w-{worker}", name, check)
+
+    run(3)
+    assert len(made) == 1
+    run(2)
+    assert len(made) == 2

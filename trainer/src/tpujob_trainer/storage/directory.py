@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import functools
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any
 
 import fsspec.asyn
 
-from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage import is_local, open_bucket
+from tpujob_trainer.storage.errors import used
 from tpujob_trainer.storage.filesystems import located
 from tpujob_trainer.storage.retrying import IncompleteReadError, Retrying
 from tpujob_trainer.storage.whole import is_whole
@@ -48,10 +50,17 @@ class Directory:
         self._root = root.rstrip("/")
 
     def files(self, folder: str) -> list[ListedFile]:
-        """The files below a folder, sorted by name; none if there is no such folder."""
+        """The files below a folder, sorted by name; none if there is no such folder.
+
+        Raises:
+            TrainerError: the folder cannot be listed.
+        """
         self._filesystem.invalidate_cache()
-        find = functools.partial(self._filesystem.find, f"{self._root}/{folder}", detail=True)
-        found: dict[str, dict[str, Any]] = self._retrying(folder, find)
+        # Fsspec takes a folder on a disk that cannot be listed for an empty one.
+        strictly = {"on_error": _raise_unless_gone} if is_local(self.url) else {}
+        find = functools.partial(self._filesystem.find, f"{self._root}/{folder}", detail=True, **strictly)
+        with used(self.url):
+            found: dict[str, dict[str, Any]] = self._retrying(folder, find)
         listed = (self._listed(info) for path, info in found.items() if not path.endswith(LOCK))
         return sorted(listed, key=lambda file: file.name)
 
@@ -111,8 +120,9 @@ class Directory:
             filesystem.put_file(str(file), target)
 
     def remove(self, name: str) -> None:
-        """Removes a file."""
-        self._retrying(name, functools.partial(self._filesystem.rm_file, f"{self._root}/{name}"))
+        """Removes a file, unless another process has removed it."""
+        with contextlib.suppress(FileNotFoundError):
+            self._retrying(name, functools.partial(self._filesystem.rm_file, f"{self._root}/{name}"))
 
     def _listed(self, info: dict[str, Any]) -> ListedFile:
         checksum = info.get("crc32c")
@@ -122,6 +132,11 @@ class Directory:
             base64.b64decode(checksum).hex() if checksum else None,
             _seconds(info.get("mtime") or info.get("updated") or info.get("last_modified") or info.get("created")),
         )
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _seconds(when: Any) -> float:

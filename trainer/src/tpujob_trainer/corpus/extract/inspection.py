@@ -102,7 +102,7 @@ class Inspection:
         problems, found = self._checked(self._results(), read_all=read_all)
         return {**found, "given_back": self._withdraw(problems)} if repair else found
 
-    def withdraw_damaged(self, once: Callable[[str, Callable[[], bytes]], bytes]) -> None:
+    def withdraw_damaged(self, once: Callable[[str, Callable[[], bytes]], bytes]) -> bytes:
         """Withdraws results whose files are gone, or of another size or checksum in a listing; no file is read.
 
         Args:
@@ -110,7 +110,7 @@ class Inspection:
         """
         files = [*self.directory.files(results.FOLDER), *self.directory.files(results.OUTPUTS)]
         name = f"files-{hashlib.blake2b(repr(files).encode(), digest_size=8).hexdigest()}"
-        once(name, lambda: json.dumps(self._withdraw(self._checked(self._results(), reads=False)[0])).encode())
+        return once(name, lambda: json.dumps(self._withdraw(self._checked(self._results(), reads=False)[0])).encode())
 
     def _withdraw(self, problems: Iterable[Problem]) -> list[int]:
         """The units that are to be made again: their results are withdrawn, unless they have changed meanwhile."""

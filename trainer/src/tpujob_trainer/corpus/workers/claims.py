@@ -276,3 +276,11 @@ def once(
         return found.data
     finally:
         claims.close()
+
+
+def next_name(objects: Bucket, name: str) -> str:
+    """A name for `once`, the same for all workers that start before one of them has made it.
+
+    So what is made at the end of a run is made once in the run, and again in the next one.
+    """
+    return f"{name}-{sum(each.endswith('.json') for each in objects.names(f'{SETUP}{name}-'))}"

@@ -67,7 +67,7 @@ class Engine:
         stop_requested: Callable[[], bool],
         on_progress: Callable[[Counters, UnitStates, Listing | None], None] = lambda counters, states, listing: None,
         on_idle: Callable[[], None] = lambda: None,
-        withdraw_damaged: Callable[[], None] = lambda: None,
+        withdraw_damaged: Callable[[], object] = lambda: None,
     ) -> None:
         """Nothing is claimed yet.
 

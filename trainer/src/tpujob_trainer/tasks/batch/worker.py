@@ -18,7 +18,7 @@ from tpujob_contract import ExitCode, IndependentWorker, Process
 from tpujob_contract.reports.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract.inspection import Inspection
-from tpujob_trainer.corpus.workers.claims import Claims, once
+from tpujob_trainer.corpus.workers.claims import Claims, next_name, once
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.finishing import Counters
 from tpujob_trainer.corpus.workers.progress_index import Listing, ProgressIndex
@@ -106,11 +106,11 @@ class Worker:
             TrainerError: a unit could not be finished; uploaded results are kept.
         """
         objects = open_bucket(self.directory)
-        claims = Claims(objects, self.name, renew_seconds=config.lease_seconds / 4, lapse_seconds=config.lease_seconds)
-
-        def withdraw_damaged() -> None:
-            Inspection(self.directory).withdraw_damaged(functools.partial(once, objects, self.name))
-
+        renew_seconds, lapse_seconds = config.lease_seconds / 4, config.lease_seconds
+        claims = Claims(objects, self.name, renew_seconds=renew_seconds, lapse_seconds=lapse_seconds)
+        first = functools.partial(once, objects, self.name, renew_seconds=renew_seconds, lapse_seconds=lapse_seconds)
+        with errors.used(self.directory):
+            check = next_name(objects, "check")
         scratch = Scratch(config.scratch, config.scratch_bytes, field=f"{field}.scratch")
         self.report.update(steps=units)
         self.report.enter("extracting")
@@ -128,7 +128,7 @@ class Worker:
             stop_requested=lambda: self.stop.requested,
             on_progress=_Figures(self.report, unit_rows),
             on_idle=self.report.tick,
-            withdraw_damaged=withdraw_damaged,
+            withdraw_damaged=lambda: first(check, lambda: Inspection(self.directory).withdraw_damaged(first)),
         )
         with contextlib.closing(scratch):
             try:
