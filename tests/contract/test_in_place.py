@@ -1,4 +1,4 @@
-"""The account of attempts in the same containers: names, order and size of what goes over the wire."""
+"""The account of restarts in the same containers: names, order and size of what goes over the wire."""
 
 import json
 from typing import Any
@@ -8,40 +8,70 @@ import pytest
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import split_final_report
 
-END: Any = {"cause": "crash", "process": 3, "code": 137, "at": 100.5, "again": 102.0, "line": "killed", "step": 40}
+END: Any = {"process": 3, "code": 137, "at": 100.5, "line": "killed", "cause": "crash", "again": 102.0, "step": 40}
 
 
 def of(number: int, **fields: Any) -> Any:
-    account: Any = {"counts": {}, "ends": []}
-    for _ in range(number):
-        end: Any = {**END, **fields}
-        account = in_place.added(account, end)
-    return account
+    return {"counts": {"crash": number}, "lead": "llama-w-0-0-abcde", "last": {**END, **fields}}
 
 
 def test_line_stays() -> None:
     assert in_place.line(of(1)) == (
-        'in place: {"counts":{"crash":1},"ends":[{"cause":"crash","process":3,"code":137,"at":100.5,"again":102.0,'
-        '"line":"killed","step":40,"number":1}]}'
+        'in place: {"counts":{"crash":1},"lead":"llama-w-0-0-abcde","last":{"process":3,"code":137,"at":100.5,'
+        '"line":"killed","cause":"crash","again":102.0,"step":40}}'
     )
 
 
-def test_all_are_counted_and_the_last_are_told() -> None:
-    asked_again: Any = {**END, "cause": "unexplained"}
-    account = in_place.added(of(20), asked_again)
-    assert account["counts"] == {"crash": 20, "unexplained": 1}
-    assert [end["number"] for end in account["ends"]] == list(range(14, 22))
+def test_each_cause_is_counted_and_the_last_end_is_kept() -> None:
+    account: in_place.Account = {"lead": "first"}
+    for cause in ("crash", "unexplained", "crash"):
+        end: Any = {**END, "cause": cause}
+        account = in_place.added(account, end)
+    assert account == {"counts": {"crash": 2, "unexplained": 1}, "last": END, "lead": "first"}
+    assert (in_place.total(account), in_place.total({})) == (3, 0)
+
+
+def test_the_larger_account_is_continued() -> None:
+    smaller, larger = of(1), of(2)
+    assert in_place.larger(smaller, larger) is in_place.larger(larger, smaller) is larger
+    assert in_place.larger(larger, of(2, line="another")) is larger, "it may have details that others lack"
+    assert in_place.larger({}, {}) == {}
 
 
 @pytest.mark.parametrize("words", ["x" * 5000, "\N{SNOWMAN}" * 5000, '"' * 5000], ids=["long", "wide", "escaped"])
-@pytest.mark.parametrize("number", [1, 3, 8, 1000])
-def test_line_has_room_for_the_words_of_the_program_before_it(number: int, words: str) -> None:
-    text = in_place.line(of(number, words=f"{words} end", line=f"start {words}"))
+def test_line_has_room_for_the_words_of_the_program_before_it(words: str) -> None:
+    text = in_place.line(of(1000, words=f"{words} end", line=f"start {words}"))
     assert len(text.encode()) <= in_place.MOST_BYTES
     _, found = in_place.split(text)
-    assert found["counts"] == {"crash": number}
-    last = found["ends"][-1]
-    assert (last["number"], last["words"][-3:], last["line"][:5]) == (number, "end", "start")
+    assert found["counts"] == {"crash": 1000}
+    assert (found["last"]["words"][-3:], found["last"]["line"][:5]) == ("end", "start")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        [],
+        {"last": END},
+        {"counts": []},
+        {"counts": {"crash": "many"}},
+        {"counts": {"crash": float("nan")}},
+        {"counts": {"crash": -1}},
+        {"counts": {"crash": True}},
+        {"counts": {"crash": 10**30}},
+        {"counts": {"weather": 3}},
+    ],
+)
+def test_account_from_the_network_without_valid_counts_is_empty(given: Any) -> None:
+    assert in_place.checked(given) == {}
+
+
+def test_invalid_parts_of_an_account_from_the_network_are_dropped() -> None:
+    given = {"counts": {"crash": 2, "disruption": "x"}, "lead": 3, "last": {**END, "code": [], "other": 1}}
+    assert in_place.checked(given) == {
+        "counts": {"crash": 2},
+        "last": {name: value for name, value in END.items() if name != "code"},
+    }
 
 
 @pytest.mark.parametrize(

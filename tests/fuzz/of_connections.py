@@ -38,7 +38,8 @@ REQUEST = {
     "headers": {"Host": "localhost:80", "Content-Type": "application/json", "Content-Length": "5"},
     "body": "hello",
 }
-ACCOUNT = {"counts": {"crash": 1}, "ends": [{"cause": "crash", "number": 1, "process": 1, "at": 9.5, "words": "a bug"}]}
+LAST = {"cause": "crash", "process": 1, "code": 1, "at": 9.5, "line": "a bug", "words": "a bug"}
+ACCOUNT = {"counts": {"crash": 1}, "last": LAST}
 END = {"process": 1, "code": 1, "at": 1764000000.5, "line": "a bug", "kind": "lost"}
 STATE = {"phase": "training", "step": 3, "progress_count": 4, "seconds": 1.5, "where": "a.py:3", "waits": True}
 OF_PROGRAM: list[dict[str, Any]] = [
@@ -61,7 +62,7 @@ def process(number: int) -> DistributedProcess:
 
 def hello() -> messages.Message:
     """Of launcher 1."""
-    return messages.hello(process(1), messages.Standpoint(0, {"counts": {}, "ends": []}, 9.5), "b")
+    return messages.hello(process(1), messages.Standpoint(0, {}, 9.5), "b")
 
 
 TO_LAUNCHER_0: list[dict[str, Any]] = [
@@ -78,11 +79,11 @@ TO_LAUNCHER_0: list[dict[str, Any]] = [
 MET = {"nonce": "ab", "lead": "a"}
 REFUSED = {"error": "ConfigurationError", "message": "different"}
 OF_LAUNCHER_0 = [
-    {"round": {"attempt": 0, "running": True, "account": ACCOUNT}},
+    {"round": {"attempt": 0, "running": True, "welcome": True}},
     {"heartbeat": {}},
     {"round": {"attempt": 0, "running": True, "met": MET, "asked": "process 1", "refused": REFUSED}},
     {"round": {"attempt": 1, "running": False, "first": {**END, "host": "a"}}},
-    {"round": {"attempt": 1, "running": True, "end": END, "over": "enough"}},
+    {"round": {"attempt": 1, "running": True, "account": ACCOUNT, "over": "enough"}},
 ]
 
 

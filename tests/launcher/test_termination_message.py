@@ -52,7 +52,7 @@ def test_message_fits_and_is_text(exit_code, diagnostics, output):
     assert message.decode().startswith(f"exit code {exit_code},")
 
 
-ACCOUNT = 'in place: {"counts":{"crash":1},"ends":[]}'
+ACCOUNT = 'in place: {"counts":{"crash":1},"last":{}}'
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.attempt import Phase
 from tpujob_launcher.peers.messages import End
 from tpujob_launcher.peers.round import Round
@@ -51,7 +52,7 @@ def restart(made: Round, now: float, *, without: tuple[int, ...] = ()) -> str:
     made.limit_seconds = 10 * STEADY_SECONDS
     made.tick(now + min(made.seconds(now), STARTUP_SECONDS), 0.0)
     assert made.phase is Phase.RUNNING, made.over
-    return str(made.cause)
+    return str(messages.end_in(made.account, "last"))
 
 
 def first(made: Round) -> Any:

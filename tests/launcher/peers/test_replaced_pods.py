@@ -41,7 +41,7 @@ def test_all_go_on_with_the_launcher_that_takes_the_place_of_a_lost_one(
     for each in range(HOSTS):
         assert (tmp_path / f"{each}-1").read_text() == f"process {host} lost its pod: its container is gone"
         told = account_of("\n".join(launched[each].message))
-        assert (told["counts"], told["lead"]) == ({"disruption": 1}, "llama-w-0-0-first")
+        assert (told["counts"], told["lead"]) == ({"disruption": 1}, (SECOND if host == 0 else FIRST)["TPUJOB_POD"])
     assert (tmp_path / f"{host}-0.pid").read_text() != (tmp_path / f"{host}-1.pid").read_text()
 
 
@@ -52,7 +52,8 @@ def test_what_was_spent_outlives_launcher_0(start: Start, one: One) -> None:
     launched[0] = one(0, RUNS, fails=9, limit=2, **SECOND)
     assert launched[1].wait() == 1
     assert "it started again 2 times here, the limit" in launched[1].stderr
-    assert account_of("\n".join(launched[1].message))["counts"] == {"crash": 1, "disruption": 1}
+    told = account_of("\n".join(launched[1].message))
+    assert (told["counts"], told["lead"]) == ({"crash": 1, "disruption": 1}, "llama-w-0-0-first")
     assert [launched[host].wait() for host in (0, 2)] == [1, 1]
 
 

@@ -24,9 +24,9 @@ def test_the_first_failure_ends_the_attempt_and_all_start_when_all_are_ready() -
     assert is_ending(made)
     made.ready(1, 1, 12.0)
     assert made.seconds(12.0) == 0
-    made.tick(12.0, 0.0)
-    cause = {"process": 2, "code": 1, "at": 100.0, "line": "a bug"}
-    assert made.state == {"attempt": 1, "running": True, "end": cause}
+    made.tick(12.0, 70.5)
+    last = {"process": 2, "code": 1, "at": 100.0, "line": "a bug", "cause": "crash", "again": 70.5}
+    assert made.state == {"attempt": 1, "running": True, "account": {"counts": {"crash": 1}, "last": last}}
     assert made.seconds(12.0) == HEARTBEAT_SECONDS, "nothing but heartbeats is due"
 
 
@@ -156,7 +156,8 @@ def test_a_lost_pod_ends_the_attempt_and_its_replacement_joins_the_next() -> Non
     assert is_ending(made), "the one that is missing is not here"
     made.connected(1, 80.0, at=None)
     assert restart(made, 80.0) == GONE
-    assert made.state["end"] == {"process": 1, "code": 137, "at": 50.0, "line": "its container is gone", "lost": True}
+    last = {"process": 1, "code": 137, "at": 50.0, "line": "its container is gone", "lost": True, "again": 0.0}
+    assert made.account == {"counts": {"disruption": 1}, "last": {**last, "cause": "disruption"}}
 
 
 @pytest.mark.parametrize("was_here", [True, False])
@@ -230,7 +231,14 @@ def test_a_new_launcher_0_learns_the_attempt_from_the_others(attempts: list[int 
     if len(attempts) > 1:
         words = "all pods are new" if set(attempts) == {None} else "its container is gone"
         assert restart(made, 2.0) == f"process 0 lost its pod: {words}"
-        assert (made.attempt, made.state["end"]["at"]) == (following, 70.0)
+        assert (made.attempt, made.account["last"]["at"]) == (following, 70.0)
+
+
+def test_each_restart_is_counted_in_the_account_of_these_pods() -> None:
+    made = replacing(account={"counts": {"crash": 2}, "lead": "first"})
+    made.ended(end(1), 0, 0.0)
+    restart(made, 1.0)
+    assert (made.account["counts"], made.account["lead"]) == ({"crash": 3}, "first")
 
 
 def test_a_new_launcher_0_to_which_none_connects_gives_up() -> None:

@@ -101,8 +101,8 @@ def test_an_end_at_no_time_is_no_message(at: Any) -> None:
 
 @pytest.mark.parametrize("line", ["a\0bug", "a\ud800bug", "a\nbug"], ids=["NUL", "half a character", "two lines"])
 def test_any_cause_can_be_told_to_the_next_program(server: Server, line: str) -> None:
-    end = {"process": 1, "code": 1, "at": 100.0, "line": line}
-    server.state.update({"attempt": 1, "running": True, "end": end})
+    last = {"cause": "crash", "process": 1, "code": 1, "at": 100.0, "line": line}
+    server.state.update({"attempt": 1, "running": True, "account": {"counts": {"crash": 1}, "last": last}})
     subprocess.run(["true"], env={"TPUJOB_IN_PLACE_CAUSE": server.state.cause}, check=True)
     assert server.state.cause == "process 1 ended with exit code 1: a bug"
 
@@ -346,7 +346,7 @@ def received(launcher: socket.socket) -> dict[str, Any]:
 
 def hello(at: int | None = 0, host: str = "b", **changes: Any) -> bytes:
     """The line of the other launcher, whose lost pod would be replaced."""
-    kind, values = messages.hello(member(1), messages.Standpoint(at, {"counts": {}, "ends": []}), host)
+    kind, values = messages.hello(member(1), messages.Standpoint(at, {}), host)
     return messages.to_line((kind, {**values, **changes}))
 
 

@@ -1,6 +1,8 @@
 """Attempts in the same pods: what a report says of them, and how often and under which cause they are counted."""
 
-from dataclasses import dataclass, field
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +26,8 @@ from tests.statuses import flat
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.causes.restart_accounting import of_jobsets, recorded_between, totals
 from tpujob_operator.decide.chain import Decision, decide
-from tpujob_operator.observe.in_place import PodAccount, account_from_json, last_restart
+from tpujob_operator.observe.from_objects import account_by
+from tpujob_operator.observe.in_place import InPlaceAccount, account_from_json, last_restart
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
@@ -66,23 +69,31 @@ def test_new_pods_have_started_once() -> None:
     assert not flat(decide(seen, SETTINGS).status.as_stored()).keys() & EARLIER.keys()
 
 
-def end(number: int, cause: str = wire.CRASH, **fields: Any) -> dict[str, Any]:
-    at = NOW.timestamp() + 60 * number
-    values = {"cause": cause, "process": 1, "code": 137, "at": at, "again": at + 2, "line": f"end {number}", **fields}
-    return {"number": number, **values}
+FIRST, SECOND, THIRD = (f"llama-w-0-0-{name}" for name in ("abcde", "second", "third"))
+"""Pods of process 0, in the order in which they were created."""
 
 
-def account(crashes: int = 0, unexplained: int = 0, **fields: Any) -> dict[str, Any]:
-    """What launchers tell after so many ends."""
-    ends = [end(number) for number in range(1, crashes + 1)]
-    ends += [end(crashes + number, wire.UNEXPLAINED, code=75) for number in range(1, unexplained + 1)]
-    return {"counts": {wire.CRASH: crashes, wire.UNEXPLAINED: unexplained}, "ends": ends[-wire.MOST_ENDS :], **fields}
+def account(*causes: str, **last: Any) -> dict[str, Any]:
+    """What launchers tell after ends with these causes."""
+    at = NOW.timestamp() + 60 * len(causes)
+    code = 75 if causes[-1] == wire.UNEXPLAINED else 137
+    values = {"process": 1, "code": code, "at": at, "again": at + 2, "line": f"end {len(causes)}", **last}
+    counts = {cause: causes.count(cause) for cause in wire.CAUSES}
+    return {"counts": counts, "last": {"cause": causes[-1], **values}}
 
 
-def told(given: Any, *, lead: bool = True, attempt: int = 0, name: str = "llama-w-0-0-abcde") -> PodAccount:
-    found = account_from_json(given)
+def crashes(number: int) -> dict[str, Any]:
+    return account(*[wire.CRASH] * number)
+
+
+def told(
+    given: Any, *, by: str = FIRST, lead: str = FIRST, attempt: int = 0, index: int = 0, made: int = 0
+) -> InPlaceAccount:
+    """As read from a pod; `index` is its process, and `lead` the pod by which launchers know the set."""
+    found = account_from_json({"lead": lead, **given})
     assert found is not None
-    return PodAccount(pod=name if lead else "llama-w-0-1-abcde", attempt=attempt, is_lead=lead, account=found)
+    made = {SECOND: 1, THIRD: 2}.get(by, made)
+    return account_by(host(index, pod=by, attempt=attempt, created_at=NOW + timedelta(seconds=made)), found)
 
 
 @dataclass
@@ -93,7 +104,7 @@ class Job:
     restarts: list[Cause] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
-    def looks(self, *accounts: PodAccount, limit: int = LIMIT, **seen: Any) -> Decision:
+    def looks(self, *accounts: InPlaceAccount, limit: int = LIMIT, **seen: Any) -> Decision:
         """One pass; an operator that was replaced before knows no more than the status."""
         manifest = job(status=self.status, inPlaceRestarts=limit)
         values = {"jobset": jobset(), "hosts": BOTH, "in_place": accounts, **seen}
@@ -107,74 +118,102 @@ class Job:
 
 NEXT: dict[str, Any] = {
     "jobset": jobset(restarts=1),
-    "hosts": (host(0, attempt=1, pod="llama-w-0-0-fghij"), host(1, attempt=1, pod="llama-w-0-1-fghij")),
+    "hosts": (host(0, attempt=1, pod=SECOND), host(1, attempt=1, pod="llama-w-0-1-fghij")),
 }
 CRASHED = ended(1, 1)
-ONE, TWO = (account(crashes=number) for number in (1, 2))
-FRESH: dict[str, Any] = {"attempt": 1, "name": "llama-w-0-0-fghij"}
+ONE, TWO = crashes(1), crashes(2)
+OF_PEER: dict[str, Any] = {"index": 1, "by": "llama-w-0-1-abcde"}
+OF_NEXT: dict[str, Any] = {"attempt": 1, "by": SECOND, "lead": SECOND}
+OF_SECOND: dict[str, Any] = {"by": SECOND, "lead": SECOND}
+RESUMED: dict[str, Any] = {"hosts": (host(0, pod=SECOND), host(1))}
 
-SECOND = "llama-w-0-0-second"
-SECOND_LEAD: dict[str, Any] = {"hosts": (host(0, pod=SECOND), host(1))}
-FROM_FIRST: dict[str, Any] = {
-    "counts": {wire.CRASH: 1, wire.DISRUPTION: 1},
-    "ends": [end(1), end(2, wire.DISRUPTION, process=0)],
-    "lead": "llama-w-0-0-abcde",
-}
-LOST: dict[str, Any] = {"counts": {wire.DISRUPTION: 1}, "ends": [end(1, wire.DISRUPTION)]}
-ALL_NEW: dict[str, Any] = {**LOST, "ends": [end(1, wire.DISRUPTION, process=0, line=wire.ALL_NEW)]}
-SINCE_ALL_NEW: dict[str, Any] = {
-    "counts": {wire.DISRUPTION: 1, wire.CRASH: 1},
-    "ends": [*ALL_NEW["ends"], end(2, words="since it started again")],
-}
-LOST_IN_A_ROW: list[dict[str, Any]] = [
-    {
-        "counts": {wire.DISRUPTION: count},
-        "ends": [
-            end(number, wire.DISRUPTION, again=NOW.timestamp() + 60 * number + 2.9) for number in range(1, count + 1)
-        ],
-    }
-    for count in (1, 2, 3)
-]
+LOST = account(wire.DISRUPTION)
+ALL_NEW = account(wire.DISRUPTION, process=0, line=wire.ALL_NEW)
+SINCE_ALL_NEW = account(wire.DISRUPTION, wire.CRASH, words="since it started again")
+LOST_IN_A_ROW = [account(*[wire.DISRUPTION] * count, again=NOW.timestamp() + 60 * count + 2.9) for count in (1, 2, 3)]
 KILLED = (ended(0, 137, after=58), ended(1, 137, after=58))
 DELETED = ended(1, 143, after=58, was_asked=True)
 OUT_OF_MEMORY = ended(1, 137, after=58)
 
-HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[Cause]]] = {
+HISTORIES: dict[str, tuple[list[tuple[list[InPlaceAccount], dict[str, Any]]], list[Cause]]] = {
     # passes of the operator, each with what pods tell and what else is seen; the restarts that are counted
     "one crash, seen twice": ([([told(ONE)], {}), ([told(ONE)], {})], [Cause.CRASH]),
     "two crashes, one after the other": ([([told(ONE)], {}), ([told(TWO)], {})], [Cause.CRASH] * 2),
     "two between two looks": ([([told(TWO)], {})], [Cause.CRASH] * 2),
-    "exit code 75": ([([told(account(unexplained=1))], {})], [Cause.UNEXPLAINED]),
-    "a crash and exit code 75": ([([told(account(1, 1))], {})], [Cause.CRASH, Cause.UNEXPLAINED]),
+    "exit code 75": ([([told(account(wire.UNEXPLAINED))], {})], [Cause.UNEXPLAINED]),
+    "a crash and exit code 75": (
+        [([told(account(wire.CRASH, wire.UNEXPLAINED))], {})],
+        [Cause.CRASH, Cause.UNEXPLAINED],
+    ),
     "the pods end before anybody saw a report": (
-        [([told(ONE), told(ONE, lead=False)], {**NEXT, "ended": (CRASHED,)})],
+        [([told(ONE), told(ONE, **OF_PEER)], {**NEXT, "ended": (CRASHED,)})],
         [Cause.CRASH] * 2,
     ),
     "process 0's pod is lost without a word": (
-        [([], {}), ([told(TWO, lead=False)], {**NEXT, "ended": (CRASHED,)})],
+        [([], {}), ([told(TWO, **OF_PEER)], {**NEXT, "ended": (CRASHED,)})],
         [Cause.CRASH] * 3,
     ),
     "process 0's word comes after another's": (
-        [([told(ONE, lead=False)], {"hosts": ()}), ([told(ONE), told(ONE, lead=False)], {})],
+        [([told(ONE, **OF_PEER)], {"hosts": ()}), ([told(ONE), told(ONE, **OF_PEER)], {})],
         [Cause.CRASH],
     ),
+    "another's word is older than process 0's": (
+        [([told(TWO)], {}), ([told(ONE, **OF_PEER)], {})],
+        [Cause.CRASH] * 2,
+    ),
     "a fresh pod starts again at zero": (
-        [([told(TWO)], {}), ([told(TWO)], {**NEXT, "ended": (CRASHED,)}), ([told(TWO), told(ONE, **FRESH)], NEXT)],
+        [([told(TWO)], {}), ([told(TWO)], {**NEXT, "ended": (CRASHED,)}), ([told(TWO), told(ONE, **OF_NEXT)], NEXT)],
+        [Cause.CRASH] * 4,
+    ),
+    "all end between two looks, and the next have started again": (
+        [([told(ONE, **OF_NEXT), told(TWO, **OF_PEER)], {**NEXT, "ended": (CRASHED,)})],
         [Cause.CRASH] * 4,
     ),
     "suspended and resumed: the same attempt in fresh pods": (
-        [([told(TWO)], {}), ([told(ONE, name="llama-w-0-0-other")], {"hosts": (host(0, pod="llama-w-0-0-other"),)})],
+        [([told(TWO)], {}), ([told(TWO, **OF_PEER), told(ONE, **OF_SECOND)], RESUMED)],
+        [Cause.CRASH] * 3,
+    ),
+    "suspended and resumed while nobody looks, and what the pods before left comes again": (
+        [([told(ONE, **OF_SECOND), told(TWO)], RESUMED)] * 3,
+        [Cause.CRASH] * 3,
+    ),
+    "the only pod of a job, suspended and resumed": (
+        [([told(TWO, lead="")], {}), ([told(ONE, by=SECOND, lead="")], RESUMED)],
         [Cause.CRASH] * 3,
     ),
     "process 0 in another pod, which goes on with the account": (
-        [([told(ONE)], {}), ([], SECOND_LEAD), ([told(FROM_FIRST, name=SECOND)], SECOND_LEAD)],
+        [
+            ([told(ONE)], {}),
+            ([], RESUMED),
+            ([told(account(wire.CRASH, wire.DISRUPTION, process=0), by=SECOND)], RESUMED),
+        ],
         [Cause.CRASH, Cause.DISRUPTION],
+    ),
+    "process 0 in a third pod, of a set of which nobody saw the first": (
+        [([told(TWO)], {}), ([told(ONE, by=THIRD, lead=SECOND)], {"hosts": (host(0, pod=THIRD), host(1))})],
+        [Cause.CRASH] * 3,
+    ),
+    "a pod that names another set at each look": (
+        [([told(TWO, by=SECOND, lead=name)], RESUMED) for name in (FIRST, SECOND, THIRD, FIRST, "x", "y")],
+        [Cause.CRASH] * 2,
+    ),
+    "another process that names sets of its own": (
+        [([told(TWO), told(TWO, lead="x", **OF_PEER), told(TWO, lead="y", **OF_PEER)], {})] * 2,
+        [Cause.CRASH] * 2,
     ),
     "a pod that was deleted": ([([told(LOST)], {"replaced": (DELETED,)})], [Cause.DISRUPTION]),
     "a pod that failed by itself": ([([told(LOST)], {"replaced": (OUT_OF_MEMORY,)})], [Cause.CRASH]),
     "a pod that failed by itself, and is not known at the next look": (
         [([told(LOST)], {"replaced": (OUT_OF_MEMORY,)}), ([told(LOST)], {})],
         [Cause.CRASH],
+    ),
+    "a crash, and a pod that failed by itself, between two looks": (
+        [([told(account(wire.CRASH, wire.DISRUPTION))], {"replaced": (ended(1, 137, after=118),)})],
+        [Cause.CRASH] * 2,
+    ),
+    "two lost pods between two looks, of which the last failed by itself": (
+        [([told(account(*[wire.DISRUPTION] * 2))], {"replaced": (OUT_OF_MEMORY, ended(1, 137, after=118))})],
+        [Cause.CRASH, Cause.DISRUPTION],
     ),
     "all pods are new after a suspension": (
         [([told(ALL_NEW)], {"replaced": (DELETED, ended(0, 143, after=58, was_asked=True))})] * 2,
@@ -216,9 +255,9 @@ HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[C
         [Cause.DISRUPTION],
     ),
     "a number that falls and rises": ([([told(TWO)], {}), ([told(ONE)], {}), ([told(TWO)], {})], [Cause.CRASH] * 2),
-    "more than the spec allows": ([([told(account(crashes=900))], {})] * 2, [Cause.CRASH] * LIMIT),
+    "more than the spec allows": ([([told(crashes(900))], {})] * 2, [Cause.CRASH] * LIMIT),
     "other causes each time": (
-        [([told(account(crashes=2))], {}), ([told(account(unexplained=900))], {})],
+        [([told(TWO)], {}), ([told(account(*[wire.UNEXPLAINED] * 900))], {})],
         [Cause.CRASH, Cause.CRASH, Cause.UNEXPLAINED],
     ),
 }
@@ -233,6 +272,41 @@ def test_restarts_in_the_same_pods_are_counted_once_and_under_their_cause(name: 
     assert sorted(one.restarts) == sorted(causes)
     free = (one.status.get("restarts.unexplained") or 0) + (one.status.get("restarts.disruptions") or 0)
     assert (one.status.get("restarts.total", 0), free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_counts_are_right_whatever_dies(seed: int) -> None:
+    """Process 0's pod, or all pods, or the operator, which knows no more than the status when it comes back.
+
+    Of each set of pods one leaves an account, and it is seen before, or together with, those of later sets.
+    """
+    chance = random.Random(seed)  # noqa: S311
+    one, truth = Job(), Counter[str]()
+    attempt, made, left = 0, 0, list[InPlaceAccount]()
+    for _ in range(8):
+        is_resumed = made > 0 and chance.random() < 0.4
+        attempt += made > 0 and not is_resumed
+        made += 1
+        pod, lead, causes = f"pod-{made}", "", list[str]()
+        for _ in range(chance.randrange(LIMIT + 1)):
+            if chance.random() < 0.3:
+                made += 1
+                pod = f"pod-{made}"
+            lead = lead or pod
+            causes.append(chance.choice([wire.CRASH, wire.UNEXPLAINED]))
+            report = told(account(*causes), by=pod, lead=lead, attempt=attempt, made=made)
+            if chance.random() < 0.4:
+                one.status["internal.bookedRestarts"] = attempt
+                one.looks(*left, report, jobset=jobset(restarts=attempt), hosts=(host(0, pod=pod, attempt=attempt),))
+        truth.update(causes)
+        if causes:
+            index = 0 if is_resumed else chance.randrange(2)
+            left.append(told(account(*causes), by=pod, lead=lead, attempt=attempt, made=made, index=index))
+        chance.shuffle(left)
+    one.status["internal.bookedRestarts"] = attempt
+    one.looks(*left, jobset=jobset(restarts=attempt), hosts=())
+    found = [one.status.get(f"restarts.{name}", 0) for name in ("inPlace", "unexplained")]
+    assert found == [truth.total(), truth[wire.UNEXPLAINED]]
 
 
 def test_a_suspension_stands_before_no_crash() -> None:
@@ -253,44 +327,47 @@ def test_a_job_that_does_not_ask_for_attempts_in_place_has_none() -> None:
 def test_their_budget_is_their_own() -> None:
     """The containers' end, when it is used up, is the one crash that `restarts.crashes` counts."""
     one = Job()
-    one.looks(told(account(crashes=LIMIT)))
+    one.looks(told(crashes(LIMIT)))
     assert one.status.get("restarts.charged") is None
-    one.looks(told(account(crashes=LIMIT)), **{**NEXT, "ended": (CRASHED,)})
+    one.looks(told(crashes(LIMIT)), **{**NEXT, "ended": (CRASHED,)})
     assert (one.status["restarts.charged"], one.status["restarts.total"]) == (1, LIMIT + 1)
 
 
-def test_each_has_an_event_and_a_record_with_the_last_words_of_the_program_that_failed() -> None:
+def test_the_last_at_each_look_has_an_event_and_a_record_with_the_words_of_the_program_that_failed() -> None:
     one = Job(status=recorded(step=40))
     one.looks(told(ONE))
     assert one.events == ["Restart 1 in the same pods, after a crash: slice 0 host 1 ended with exit code 137: end 1."]
-    words = account(crashes=2)
-    words["ends"][1]["words"] = "Traceback\nValueError: x"
-    one.looks(told(TWO), told(words, lead=False))
+    words = account(wire.CRASH, wire.CRASH, words="Traceback\nValueError: x")
+    one.looks(told(TWO), told(words, **OF_PEER))
     assert len(one.events) == 2
     first, second = one.status["restarts.inPlaceAttempts"]
     assert (first["step"], first["host"], first["exitCode"], first["message"]) == (40, "slice 0 host 1", 137, "end 1")
     assert (second["number"], second["message"]) == (2, "Traceback\nValueError: x")
-    one.looks(told(TWO), told(words, lead=False))
-    assert len(one.events) == 2
+    assert not one.looks(told(TWO), told(words, **OF_PEER)).patch
+    one.looks(told(crashes(4)), limit=9)
+    assert [each["number"] for each in one.status["restarts.inPlaceAttempts"]] == [1, 2, 4]
+    assert (len(one.events), one.status["restarts.inPlace"]) == (3, 4)
 
 
 def test_a_report_completes_what_is_known_of_the_last() -> None:
     started = {"seconds": {"starting": 3.0, "restoring": 1.0, "compiling": 4.0, "training": 9.0}, "restored_from": 20}
-    report = {"phase": "training", "step": 25, "in_place": TWO, "attempt_steps": 5, **started}
+    report = {"phase": "training", "step": 25, "in_place": TWO, "attempt_steps": 5000, **started}
     progress = progress_from_report(report)
     assert progress.in_place is not None
     one = Job()
-    one.looks(PodAccount(pod="llama-w-0-0-abcde", attempt=0, is_lead=True, account=progress.in_place))
+    one.looks(told(ONE))
+    one.looks(told(TWO))
+    one.looks(replace(told(TWO), last=progress.in_place.last))
     first, second = one.status["restarts.inPlaceAttempts"]
     assert (second["nextStep"], second["seconds"]) == (20, 10)
     assert "nextStep" not in first
 
 
 def test_a_crash_loop_ends_with_the_words_of_each_attempt() -> None:
-    words = account(crashes=LIMIT)
-    for each in words["ends"]:
-        each["words"] = f"RuntimeError: {each['number']}"
     one = Job(status=recorded(charged=3, crashedAtStep=0, bookedRestarts=3))
+    for number in range(1, LIMIT + 1):
+        words = account(*[wire.CRASH] * number, words=f"RuntimeError: {number}")
+        one.looks(told(words, attempt=3), jobset=jobset(restarts=3))
     seen: dict[str, Any] = {
         "jobset": jobset(restarts=4),
         "hosts": (),
@@ -306,67 +383,17 @@ def test_a_crash_loop_ends_with_the_words_of_each_attempt() -> None:
 def test_a_second_look_at_the_same_changes_nothing() -> None:
     """Otherwise each write of the status would make the next."""
     one = Job()
-    seen = (told(account(crashes=8)), told(account(crashes=3), **FRESH))
+    seen = (told(crashes(8)), told(crashes(3), **OF_NEXT))
     for _ in range(2):
         decision = one.looks(*seen, limit=20, **{**NEXT, "ended": (CRASHED,)})
     assert not decision.patch
-    assert [each["attempt"] for each in one.status["restarts.inPlaceAttempts"]] == [0] * 5 + [1] * 3
-
-
-def test_pods_whose_entry_is_dropped_are_not_counted_again() -> None:
-    """A job that Kueue suspends again and again starts the same attempt in fresh pods."""
-    one = Job()
-    seen: list[PodAccount] = []
-    for number in range(6):
-        lead = f"llama-w-0-0-{number}"
-        seen.append(told(ONE, name=lead))
-        one.looks(*seen, hosts=(host(0, pod=lead), host(1)))
-    one.looks(*seen, hosts=(host(0, pod=lead), host(1)))
-    assert (one.status["restarts.inPlace"], len(one.status["internal.inPlacePods"])) == (6, 4)
-
-
-def test_what_others_told_of_the_pods_before_is_dropped_with_fresh_pods() -> None:
-    kept = TerminationCache()
-    message = wire.line(TWO)  # type: ignore[arg-type]
-    for index in (0, 1):
-        kept.note(("team", "llama"), pod(index))
-        kept.note(("team", "llama"), pod(index, state=terminated(1, message=message), phase="Failed"))
-    fresh = pod(0)
-    fresh["metadata"]["uid"] = "fresh"
-    kept.note(("team", "llama"), fresh)
-    assert [each.is_lead for each in kept.accounts(("team", "llama"), JOBSET_UID)] == [True]
-
-
-def test_words_of_pods_that_have_ended_are_kept_from_the_watch() -> None:
-    kept = TerminationCache()
-    for index in (0, 1):
-        message = f"exit code 1, crashed\n{wire.line(TWO)}"  # type: ignore[arg-type]
-        kept.note(("team", "llama"), pod(index, state=terminated(1, message=message), phase="Failed"))
-    found = kept.accounts(("team", "llama"), JOBSET_UID)
-    assert [(each.is_lead, each.account.total) for each in found] == [(True, 2), (False, 2)]
-    (first, _) = kept.of(("team", "llama"), JOBSET_UID)
-    assert first.message == "exit code 1, crashed"
-
-
-def test_an_end_after_which_all_went_on_with_another_pod_explains_no_later_one() -> None:
-    kept = TerminationCache()
-    key = ("team", "llama")
-    kept.note(key, pod(1, state=terminated(137), phase="Failed"))
-    instead = (host(0), host(1, pod="llama-w-0-1-second"))
-    assert not kept.note_replaced(key, JOBSET_UID, BOTH, NOW + timedelta(seconds=1)), "its pod is the last one there"
-    assert not kept.note_replaced(key, JOBSET_UID, instead, NOW), "they have not started again since"
-    assert kept.note_replaced(key, JOBSET_UID, instead, NOW + timedelta(seconds=1))
-    assert (kept.of(key, JOBSET_UID), len(kept.replaced(key, JOBSET_UID))) == ((), 1)
-    kept.note(key, pod(1, state=terminated(137), phase="Failed"))
-    assert kept.of(key, JOBSET_UID) == ()
-    kept.forget_stopped(key, JOBSET_UID, 0)
-    assert kept.replaced(key, JOBSET_UID) == ()
+    assert [(each["attempt"], each["number"]) for each in one.status["restarts.inPlaceAttempts"]] == [(0, 8), (1, 3)]
 
 
 @pytest.mark.parametrize(("after", "is_overcome"), [(61.0, True), (62.0, False)], ids=["before", "in that second"])
 def test_a_pod_that_ended_in_the_second_of_the_restart_ended_after_it(after: float, is_overcome: bool) -> None:
     """Wherever that is asked; launchers tell fractions, and Kubernetes none."""
-    lost = told({**LOST, "ends": [end(1, wire.DISRUPTION, again=NOW.timestamp() + 62.9)]})
+    lost = told(account(wire.DISRUPTION, again=NOW.timestamp() + 62.9))
     instead = (host(0), host(1, pod="llama-w-0-1-second"))
     gone = {"sliceIndex": 0, "hostIndex": 1, "pod": "llama-w-0-1-abcde", "exitCode": 137, "attempt": 0}
     one = Job(recorded(failure={**gone, "time": format_time(NOW + timedelta(seconds=after))}))
@@ -395,30 +422,14 @@ def test_what_status_recorded_of_a_pod_goes_once_all_went_on_with_another_one(
     assert (field in one.status) == is_kept
 
 
-NONSENSE: dict[str, Any] = {
-    "nothing": None,
-    "a list": [],
-    "no counts": {"ends": []},
-    "counts of words": {"counts": {"crash": "many"}},
-    "a negative count": {"counts": {"crash": -5}},
-    "a huge count": {"counts": {"crash": 10**30}},
-    "not a number": {"counts": {"crash": float("nan")}},
-    "a cause that is none": {"counts": {"weather": 3}},
-    "true": {"counts": {"crash": True}},
-}
-
-
-@pytest.mark.parametrize("given", NONSENSE.values(), ids=NONSENSE)
-def test_an_account_that_makes_no_sense_counts_nothing(given: Any) -> None:
-    assert account_from_json(given) is None
-    assert progress_from_report({"phase": "training", "in_place": given}).in_place is None
-
-
-def test_ends_that_make_no_sense_are_left_out() -> None:
-    ends = ["x", None, {}, {"number": 9, "cause": "crash"}, {"number": 0}, {"number": 1, "cause": []}, end(2, at="x")]
-    found = account_from_json({"counts": {"crash": 2}, "ends": ends})
+@pytest.mark.parametrize("last", ["x", None, {}, {"cause": "weather"}, {"cause": []}])
+def test_an_end_that_makes_no_sense_is_left_out(last: Any) -> None:
+    found = account_from_json({"counts": {"crash": 2}, "last": last})
     assert found is not None
-    assert [(each.number, each.at, each.exit_code) for each in found.ends] == [(2, None, 137)]
+    assert (found.total, found.last) == (2, None)
+    one = Job()
+    one.looks(told({"counts": {"crash": 2}, "last": last}))
+    assert (one.restarts, one.events) == ([Cause.CRASH] * 2, [])
 
 
 def test_what_is_counted_goes_on_in_the_next_incarnation_of_the_same_run() -> None:

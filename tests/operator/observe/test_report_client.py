@@ -76,7 +76,7 @@ async def test_report_may_come_in_pieces(server: Server) -> None:
 
 
 OWN = {"phase": "training", "step": 3}
-TOLD = {"in_place_restarts": 2, "in_place_cause": "a crash", "in_place": {"counts": {"crash": 2}, "ends": []}}
+TOLD = {"in_place_restarts": 2, "in_place_cause": "a crash", "in_place": {"counts": {"crash": 2}}}
 IN_PLACE = InPlaceAccount(counts={Cause.CRASH: 2})
 OF_LAUNCHER: dict[str, Any] = {"in_place_restarts": 2, "in_place_cause": "a crash", "in_place": IN_PLACE}
 NOTHING = web.Response(status=404)

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tools.localcluster.kueue import KueueController, can_run_here
 from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
+from tpujob_contract.reports import in_place
 
 POOL = "cloud.google.com/gke-nodepool"
 NODE_LABELS = {
@@ -102,7 +102,7 @@ class Fleet(Jobs):
         self.address = pod_address(next(_NUMBERS))
         """Of process 0. The operator may keep its connection to that of another test's."""
         self.report: Object = {"phase": "training", "step": 7}
-        self._account: Any = {"counts": {}, "ends": []}
+        self._account: in_place.Account = {}
 
     def add_pool(self, name: str, *, labels: Object | None = None, taints: Sequence[Object] = ()) -> None:
         """Four machines that are joined."""
@@ -128,7 +128,7 @@ class Fleet(Jobs):
     def run_all(self, count: int, *, other_than: Sequence[Object] = ()) -> dict[Place, Object]:
         """Runs what the scheduler places, until so many pods run, whose launchers tell of no others before them."""
         known = {pod["metadata"]["uid"] for pod in other_than}
-        self._account = {"counts": {}, "ends": []}
+        self._account = {}
         self.report.pop("in_place", None)
 
         def running() -> dict[Place, Object] | None:
@@ -177,11 +177,9 @@ class Fleet(Jobs):
 
     def go_on(self, process: int, *, lead: Object) -> Object:
         """Plays the launchers that all start again with the new pod; the status once it counts that."""
-        self._account = account_with(
-            {**self._account, "lead": lead["metadata"]["name"]}, process=process, now=datetime.now(UTC)
-        )
+        self._account = account_with(self._account, lead, process=process)
         self.report |= {"in_place": self._account}
-        total = len(self._account["ends"])
+        total = in_place.total(self._account)
         self.wait("llama", f"restart {total} in place", lambda s: s.get("restarts.inPlace") == total)
         return self.wait_phase("llama", "Running")
 

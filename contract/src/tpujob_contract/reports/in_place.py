@@ -1,15 +1,14 @@
-"""The launchers' account of attempts in the same containers: how each ended, counted by cause.
+"""The launchers' account of restarts in the same containers: counters by cause that only grow, and the last end.
 
-The account is a JSON object: `counts` has a number for each cause, `ends` the last ends. It is the field `in_place` of
-a report, and the last line of each launcher's termination message; the launcher whose program failed adds the last
-lines of that program.
+Launcher 0 counts; the others have its account, and a replaced launcher 0 continues the largest of theirs. The account
+is a JSON object: the field `in_place` of a report, and the last line of each launcher's termination message.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Tuple, TypedDict
+from typing import Any, Dict, Tuple, TypedDict
 
 from tpujob_contract.exit_codes import ExitCode
 
@@ -22,10 +21,10 @@ PATH = "/in-place"
 ALL_NEW = "all pods are new"
 """The line of an end after which all launchers are new, and none knows how the pods before ended."""
 
-MOST_ENDS = 8
-"""How many ends keep their details; the last ones do."""
 MOST_BYTES = 1800
 """Of the line: the termination message has 4096, and the last lines of the last attempt come first."""
+NAME_CHARACTERS = 253
+"""Of a pod."""
 
 PREFIX = "in place: "
 _LINE = re.compile(rf"^{PREFIX}(\{{.*\}})$", re.MULTILINE)
@@ -34,8 +33,6 @@ _LINE = re.compile(rf"^{PREFIX}(\{{.*\}})$", re.MULTILINE)
 class End(TypedDict, total=False):
     """The end of an attempt after which all programs started again; absent fields are unknown."""
 
-    number: int
-    """Of the restart that followed, from 1."""
     cause: str
     process: int
     """The process whose program failed first."""
@@ -43,25 +40,26 @@ class End(TypedDict, total=False):
     at: float
     """Unix time of the failure, on that process's host."""
     again: float
-    """Unix time at which the programs started again."""
+    """Unix time at which the programs started again, on the host of launcher 0."""
     line: str
     """The cause in one line."""
+    kind: str
+    lost: bool
+    """Whether the container of that process is gone."""
     step: int
-    """Steps done, as process 0 reported at its end."""
+    """Steps done, as process 0 reported at its end; only its own launcher has them."""
     words: str
     """The last lines of the program that failed; only its own launcher has them."""
 
 
-class _Account(TypedDict):
+class Account(TypedDict, total=False):
+    """How often all programs have started again in a set of containers, which includes replacements of lost ones."""
+
     counts: Dict[str, int]
-    ends: List[End]
-
-
-class Account(_Account, total=False):
-    """The account of the attempts in a set of containers, which includes replacements of lost ones."""
-
+    """By cause; only grows."""
     lead: str
-    """Name of the first pod of launcher 0, which identifies the set."""
+    """Name of the pod of launcher 0 at the first of these restarts, which identifies the set."""
+    last: End
 
 
 def cause_of(code: int) -> str:
@@ -69,49 +67,57 @@ def cause_of(code: int) -> str:
     return UNEXPLAINED if code == ExitCode.STOPPED else CRASH
 
 
+def total(account: Account) -> int:
+    """How often all programs have started again."""
+    return sum(account.get("counts", {}).values())
+
+
+def larger(known: Account, other: Account) -> Account:
+    """The account that counts more restarts; of equals the known one."""
+    return other if total(other) > total(known) else known
+
+
 def added(account: Account, end: End) -> Account:
     """The account with one more end."""
-    counts = dict(account["counts"])
+    counts = dict(account.get("counts", {}))
     counts[end["cause"]] = counts.get(end["cause"], 0) + 1
-    numbered: End = {**end, "number": sum(counts.values())}
-    return {**account, "counts": counts, "ends": [*account["ends"], numbered][-MOST_ENDS:]}
+    return {**account, "counts": counts, "last": end}
 
 
 def checked(given: Any) -> Account:
     """The account in a message from the network; an empty one if the message is invalid."""
-    account: Account = {"counts": {}, "ends": []}
-    counts, ends = (given.get("counts"), given.get("ends")) if isinstance(given, dict) else (None, None)
-    if not isinstance(counts, dict) or not isinstance(ends, list):
-        return account
-    account["counts"] = {
-        cause: counts[cause] for cause in CAUSES if type(counts.get(cause)) is int and 0 < counts[cause] < 2**20
+    counts = given.get("counts") if isinstance(given, dict) else None
+    if not isinstance(counts, dict):
+        return {}
+    account: Account = {
+        "counts": {
+            cause: counts[cause] for cause in CAUSES if type(counts.get(cause)) is int and 0 < counts[cause] < 2**20
+        }
     }
-    # Of each end, the fields with valid types: a report is made of them.
-    for end in ends[-MOST_ENDS:] if account["counts"] else ():
-        if isinstance(end, dict) and end.get("cause") in CAUSES and type(end.get("number")) is int:
-            known = {name: end[name] for name in End.__annotations__ if isinstance(end.get(name), (int, float, str))}
-            account["ends"].append(known)  # type: ignore[arg-type]
     if isinstance(given.get("lead"), str):
-        account["lead"] = given["lead"][:253]
-    return account
+        account["lead"] = given["lead"][:NAME_CHARACTERS]
+    last = given.get("last")
+    if isinstance(last, dict) and last.get("cause") in CAUSES:
+        # The fields with valid types: a report is made of them.
+        known = {name: last[name] for name in End.__annotations__ if isinstance(last.get(name), (int, float, str))}
+        account["last"] = known  # type: ignore[typeddict-item]
+    return account if account["counts"] else {}
 
 
-def line(account: Account, most_bytes: int = MOST_BYTES) -> str:
-    """The line of a termination message; to fit, long texts are cut, then the oldest ends are dropped."""
-    ends: List[Dict[str, Any]] = [dict(end) for end in account["ends"]]
+def line(account: Account) -> str:
+    """The line of a termination message, in which long texts are cut; empty before the first restart."""
+    if not total(account):
+        return ""
+    last: Dict[str, Any] = dict(account.get("last", {}))
     room = 400
     while True:
-        text = PREFIX + json.dumps({**account, "ends": ends}, separators=(",", ":"))
-        if len(text.encode()) <= most_bytes or not ends:
+        text = PREFIX + json.dumps({**account, "last": last}, separators=(",", ":"))
+        if len(text.encode()) <= MOST_BYTES or not room:
             return text
-        if room > 50:
-            room //= 2
-            for end in ends:
-                for name, kept in (("words", slice(-room, None)), ("line", slice(room))):
-                    if isinstance(end.get(name), str):
-                        end[name] = end[name][kept]
-        else:
-            del ends[0]
+        room //= 2
+        for name, kept in (("words", slice(-room, None) if room else slice(0)), ("line", slice(room))):
+            if isinstance(last.get(name), str):
+                last[name] = last[name][kept]
 
 
 def split(termination_message: str) -> Tuple[str, Any]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import List, Mapping, Optional
 
 from tpujob_contract.environment import DistributedProcess
-from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.line_server import MAX_LINE_BYTES, is_unreachable, keep_alive
 from tpujob_launcher.peers.messages import FAILED, Message, Standpoint
@@ -175,9 +174,8 @@ class Client(Peers):
         if kind != messages.ROUND:
             return
         self.state.update(values)
-        if "account" in values:
+        if values.get("welcome") is True:
             self.welcomes += 1
-            self.history.take(in_place.checked(values["account"]))
             if self._failure is not None and self._failed_in == self.state.attempt:
                 self.report(self._failure)  # this may be another launcher 0 than before
 
@@ -250,7 +248,7 @@ class Client(Peers):
             try:
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
                 attempt = self.state.attempt
-                at = Standpoint(None if attempt < 0 else attempt, self.history.account, self._lost_at)
+                at = Standpoint(None if attempt < 0 else attempt, self.state.account, self._lost_at)
                 hello = messages.hello(self.process, at if self.replaces_pods else None, socket.gethostname())
                 sock.sendall(messages.to_line(hello))
                 sock.setblocking(False)

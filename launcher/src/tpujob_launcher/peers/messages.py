@@ -13,7 +13,7 @@ from tpujob_contract.reports.termination_message import named_in
 
 VERSION = 1
 LINE_CHARACTERS = 500
-"""Of the cause of an end in the account of attempts."""
+"""Of a line in a log or an environment variable."""
 END_CHARACTERS = 2000
 """Of the cause of an end: a termination message holds 4096 bytes, which include the name of the host."""
 MOST_ATTEMPTS = 100_000
@@ -25,7 +25,7 @@ HELLO, JOINED, PROGRESS, ASKED = "hello", "joined", "progress", "asked"
 ENDED, READY = "ended", "ready"
 """To launcher 0: the program failed; none of its processes is left."""
 ROUND = "round"
-"""From launcher 0: `Round.state`; for a launcher that has just connected also the account of attempts."""
+"""From launcher 0: `Round.state`; `welcome` is set for a launcher that has just connected."""
 HEARTBEAT, BYE = "heartbeat", "bye"
 """Both ways; the second when a program has ended without a failure, or a launcher 0 ends in order."""
 FINISHED, STOPPING = "finished", "stopping"
@@ -66,7 +66,7 @@ class Standpoint:
     attempt: Optional[int]
     """The one in which its program runs, or ran last; None: its container is new, and no program has started."""
     account: in_place.Account
-    """Of the attempts that have ended."""
+    """Of restarts in place."""
     lost_at: Optional[float] = None
     """Unix time at which it lost launcher 0."""
 
@@ -156,6 +156,12 @@ def values_of(end: End) -> Mapping[str, Any]:
     values: Dict[str, Any] = {"process": end.process, "code": end.code, "at": end.at, "line": end.line}
     values.update({} if end.kind == FAILED else {"kind": end.kind})
     return {**values, "lost": True} if end.is_lost else values
+
+
+def last_end(end: End, again: float) -> in_place.End:
+    """The entry of the account for the end of an attempt; `again`: Unix time at which the next one starts."""
+    cause = in_place.DISRUPTION if end.is_lost else in_place.cause_of(end.code)
+    return {**values_of(end), "cause": cause, "at": round(end.at, 3), "again": round(again, 3)}  # type: ignore[typeddict-item]
 
 
 def end_in(values: Mapping[str, Any], name: str) -> Optional[End]:

@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Optional
 from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.exit_codes import KILLED
 from tpujob_launcher.peers import messages, program
-from tpujob_launcher.peers.history import History
 from tpujob_launcher.peers.messages import END_CHARACTERS, FAILED, LOST, STALLED, Message, printable
 from tpujob_launcher.peers.program import ProgramLine
 from tpujob_launcher.peers.state import State
@@ -32,11 +31,7 @@ class Peers(ABC):
         """Connects to no launcher yet. `folder`: an empty one, for the socket of the program."""
         self.replaces_pods = process.pods_before is not None
         """Whether Kubernetes replaces a lost pod while the others wait."""
-        is_replacement = bool(process.pods_before)
-        self.state = State(process.process_id, is_replacement=is_replacement)
-        self.history = History(process.process_id)
-        if process.process_id == 0 and process.pod and not is_replacement:
-            self.history.lead(process.pod)
+        self.state = State(process.process_id, is_replacement=bool(process.pods_before))
         self.was_stopped = False
         """Whether this container was asked to stop."""
         self.has_finished = False

@@ -21,8 +21,8 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, ExitCode
 from tpujob_contract.process_ids import process_name
+from tpujob_contract.reports import in_place
 from tpujob_contract.reports.first_end import first_of
-from tpujob_contract.reports.in_place import ALL_NEW
 from tpujob_launcher.peers import messages, verdict
 from tpujob_launcher.peers.attempt import CONFIGURATION_ERROR, TRAINER_ERROR, Attempt, Phase
 from tpujob_launcher.peers.messages import FAILED, LOST, STALLED, End, Message, known_of
@@ -68,8 +68,8 @@ class Round:
     is_difference_final: bool = True
     """Whether programs that run different things would do so in new pods, too."""
     now: Attempt = field(default_factory=Attempt)
-    cause: Optional[End] = None
-    """Why the last attempt ended."""
+    account: in_place.Account = field(default_factory=lambda: in_place.Account())
+    """Restarts in these containers by cause, and why the last attempt ended. Starts with the name of this pod."""
     _connected: Set[int] = field(default_factory=lambda: {0})
     _seen: Set[int] = field(default_factory=lambda: {0})
     """Processes whose launcher has connected at least once."""
@@ -106,7 +106,7 @@ class Round:
         found = {
             "attempt": None if self.phase is Phase.LEARNING else self.attempt,
             "running": self.phase is Phase.RUNNING,
-            "end": self.cause and messages.values_of(self.cause),
+            "account": self.account or None,
             **self.now.state(self.hosts),
             "over": self.over,
         }
@@ -150,7 +150,7 @@ class Round:
             return
         if self.phase is Phase.LEARNING:
             if at is None and len(self._connected) == len(self.hosts):
-                self.now.lost_pods[0] = _lost_pod(0, lost_at, ALL_NEW)
+                self.now.lost_pods[0] = _lost_pod(0, lost_at, in_place.ALL_NEW)
                 self._end_attempt(now)
             elif at is not None:
                 self._follow(at, now, lost_at)
@@ -291,7 +291,7 @@ class Round:
             self._end_attempt(now)
         elif self.phase is Phase.ENDING and self._start_at is not None:
             if now >= self._start_at:
-                self._start(now)
+                self._start(now, at)
         else:
             self._stop_waiting(now)
 
@@ -470,9 +470,10 @@ class Round:
         self._quick = self._quick + 1 if is_quick else 0
         self.attempt += 1
 
-    def _start(self, now: float) -> None:
-        """Starts the next attempt."""
-        self.cause = first_of({**self.now.ends, **self.now.lost_pods}.values(), known_of)
+    def _start(self, now: float, at: float) -> None:
+        """Starts the next attempt, and counts the restart."""
+        first = first_of({**self.now.ends, **self.now.lost_pods}.values(), known_of)
+        self.account = in_place.added(self.account, messages.last_end(first, at))
         self.phase, self._started_at, self._start_at, self._replaced_until = Phase.RUNNING, now, None, None
         self.now = Attempt()
         self.expect_other_images()

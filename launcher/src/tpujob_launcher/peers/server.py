@@ -12,6 +12,7 @@ from typing import List, Mapping, Optional, Set
 from tpujob_contract.connections import open_files, ports, shared_secret
 from tpujob_contract.environment import SECRET, DistributedProcess
 from tpujob_contract.process_ids import process_name
+from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.attempt import CONFIGURATION_ERROR, Phase
 from tpujob_launcher.peers.line_server import Line, LineServer
@@ -56,6 +57,7 @@ class Server(Peers):
             replaces_pods=self.replaces_pods,
             is_replacement=bool(process.pods_before),
             nonce=secrets.token_hex(4),
+            account={"lead": process.pod} if process.pod else {},
         )
         self._published = self.round.state
         hello = messages.hello(process)[1]
@@ -168,18 +170,13 @@ class Server(Peers):
         """Tells the launcher of a container the state; it replaces the one of an earlier container."""
         self.lines.identify(line, number)
         at = messages.parse_standpoint(values)
-        self.history.take(at.account)
         lost_at = time.time() if at.lost_at is None else at.lost_at
         host = messages.printable(str(values.get("host", "")), HOST_CHARACTERS)
+        # An earlier launcher 0 may have counted more than this one.
+        self.round.account = in_place.larger(self.round.account, at.account)
         self.round.connected(number, time.monotonic(), host=host, at=at.attempt, lost_at=lost_at)
-        state, new = self.round.state, [line]
-        if self.replaces_pods:
-            if self.round.phase is not Phase.LEARNING and "lead" not in self.history.account:
-                self.history.lead(self.process.pod)  # no launcher knows an earlier name of these containers
-                new = list(self.lines.members.values())
-            state = {**state, "account": self.history.account}
-        for each in new:
-            self.lines.send(each, messages.to_line((messages.ROUND, state)))
+        welcome = {"welcome": True} if self.replaces_pods else {}
+        self.lines.send(line, messages.to_line((messages.ROUND, {**self.round.state, **welcome})))
 
     def _turn_away(self, line: Line, number: int, version: int, values: Mapping[str, object]) -> None:
         """Refuses a launcher with another version of the messages, and reports that to all programs.

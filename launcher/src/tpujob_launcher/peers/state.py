@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.reports import in_place
+from tpujob_contract.reports.report import split_final_report
 from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, attempt_in, end_in, printable
 from tpujob_launcher.peers.verdict import after
+
+WORDS_CHARACTERS = 400
+"""Of the last lines of a program that failed, in the account of restarts."""
 
 
 class State:
@@ -22,8 +28,8 @@ class State:
         """The attempt that follows, or the running one."""
         self.allowed = first
         """The attempt that may start, or the running one."""
-        self.end: Optional[End] = None
-        """The end of the last attempt; None: launcher 0 did not name it."""
+        self.account: in_place.Account = {}
+        """Of restarts in place, from launcher 0."""
         self.over: Optional[str] = None
         """Why no further attempt starts in this container."""
 
@@ -44,7 +50,8 @@ class State:
     @property
     def cause(self) -> str:
         """Why the last attempt ended."""
-        return printable(str(self.end), 2 * LINE_CHARACTERS) if self.end else ""
+        end = end_in(self.account, "last")
+        return printable(str(end), 2 * LINE_CHARACTERS) if end else ""
 
     @property
     def has_to_end(self) -> bool:
@@ -67,13 +74,11 @@ class State:
         """Takes over the state of the round; ignores what is invalid."""
         if "over" in values:
             self.over = printable(str(values["over"]))
+        self.account = in_place.larger(self.account, in_place.checked(values.get("account")))
         attempt, is_running = attempt_in(values), values.get("running") is True
         if attempt is None:
             return
         if is_running:
-            # An account has the end of an attempt that ended without this launcher.
-            end = None if "account" in values else end_in(values, "end")
-            self.end = end if attempt > self.allowed else self.end
             self._allow(attempt)
         self.announced = max(self.announced, attempt)
         if self.allowed != (attempt if is_running else attempt - 1):
@@ -84,6 +89,24 @@ class State:
         self.asked = self.asked or printable(str(values.get("asked", "")))
         self.met = self.met or (met if isinstance(met, dict) else None)
         self.refused = self.refused or (refused if isinstance(refused, dict) else None)
+
+    def add_details(self, message: str, output: str) -> None:
+        """Adds to the last end what this launcher alone knows of it.
+
+        Args:
+            message: The termination message of this launcher's program.
+            output: The last lines of that program's output.
+        """
+        last = self.account.get("last")
+        if last is None:
+            return
+        words, report = split_final_report(message)
+        found = in_place.End(**last)
+        if self._process == 0 and (step := _step(report)) is not None:
+            found["step"] = step
+        if last.get("process") == self._process and (left := (words or output).strip()):
+            found["words"] = left[-WORDS_CHARACTERS:]
+        self.account = {**self.account, "last": found}
 
     def begin(self, attempt: int) -> None:
         """Called before the program of an attempt starts."""
@@ -96,3 +119,11 @@ class State:
             self.allowed = attempt
             self._forget()
         self.announced = max(self.announced, attempt)
+
+
+def _step(report: Optional[str]) -> Optional[int]:
+    try:
+        step = json.loads(report or "{}").get("step")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return step if type(step) is int else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 from tpujob_contract import environment as names
 from tpujob_contract.environment import DistributedProcess, Process, read_environment
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.reports import in_place
 from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports import in_place_page
@@ -70,7 +71,7 @@ class Container:
         """The attempt in which the program of a replaced pod starts."""
         attempt = join(peers, self.signals)
         if attempt is None:
-            self.message.last_line = peers.history.line
+            self.message.last_line = in_place.line(peers.state.account)
             if peers.was_stopped:
                 raise Refused(ExitCode.STOPPED, "told to stop before the other launchers let the program start")
             why = peers.state.over or "launcher 0 does not answer"
@@ -79,10 +80,10 @@ class Container:
         return attempt
 
     def _begin(self, peers: Peers, attempt: int, *, message: str = "", output: str = "") -> None:
-        """Adds the end of the last attempt to the account before another one starts."""
-        peers.history.add(peers.state.end, message=message, output=output, now=time.time())
+        """Completes the account of restarts before another attempt starts."""
+        peers.state.add_details(message, output)
         self.message.clear()
-        self.message.last_line = peers.history.line
+        self.message.last_line = in_place.line(peers.state.account)
         peers.begin(attempt)
 
     def _run(self, attempt: int) -> Tuple[ExitResult, List[str]]:
@@ -130,7 +131,7 @@ class Container:
             **self.environ,
             names.IN_PLACE_ATTEMPT: str(attempt),
             names.IN_PLACE_CAUSE: self.peers.state.cause,
-            names.IN_PLACE_ACCOUNT: self.peers.history.json,
+            names.IN_PLACE_ACCOUNT: json.dumps(self.peers.state.account),
         }
 
     def _started(self, process: Process, child: int, progress: Optional[Progress], stack: ExitStack) -> None:

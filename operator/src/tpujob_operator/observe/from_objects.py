@@ -10,12 +10,12 @@ from typing import Any
 from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_contract.reports.termination_message import NOT_ASKED, program_code
-from tpujob_operator.observe.in_place import PodAccount, account_from_message
+from tpujob_operator.observe.in_place import InPlaceAccount, account_from_message
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
 from tpujob_operator.observe.state import Ended, Host, JobSetState, Leaving
 from tpujob_operator.observe.untrusted import clean_text, parse_count
-from tpujob_resource.models.times import parse_time
+from tpujob_resource.models.times import EARLIEST, parse_time
 
 MESSAGE_LENGTH = 16384
 """Of a termination message; the kubelet writes at most 12 KiB for all containers of a pod."""
@@ -37,6 +37,7 @@ def host_from_pod(pod: Mapping[str, Any]) -> Host:
     return Host(
         **_position(pod),
         ready=conditions.get("Ready", {}).get("status") == "True",
+        created_at=parse_time(pod["metadata"].get("creationTimestamp")),
         succeeded=status.get("phase") == "Succeeded",
         ip=status.get("podIP") or None,
         finished_at=_finished_at(pod) if status.get("phase") == "Succeeded" else None,
@@ -127,14 +128,19 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
     )
 
 
-def account_of_pod(pod: Mapping[str, Any]) -> PodAccount | None:
-    """The account of attempts in the same pods of a pod that has ended; None: it has none."""
+def account_of_pod(pod: Mapping[str, Any]) -> InPlaceAccount | None:
+    """The account of restarts in the same pods of a pod that has ended; None: it has none."""
     account = account_from_message(_terminated(pod).get("message") or "")
-    if account is None:
-        return None
-    at = _position(pod)
-    is_lead = (at["slice_index"], at["host_index"]) == (0, 0)
-    return PodAccount(pod=at["pod"], attempt=at["attempt"], is_lead=is_lead, account=account)
+    return None if account is None else account_by(host_from_pod(pod), account)
+
+
+def account_by(host: Host, account: InPlaceAccount) -> InPlaceAccount:
+    """An account with what Kubernetes knows of the pod that reports it."""
+    is_lead = (host.slice_index, host.host_index) == (0, 0)
+    # A job of one pod needs no name for its set of pods.
+    lead = account.lead or (host.pod if is_lead else "")
+    created_at = host.created_at or EARLIEST
+    return replace(account, attempt=host.attempt, lead=lead, created_at=created_at, is_lead=is_lead)
 
 
 def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:

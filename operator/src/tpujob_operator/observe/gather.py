@@ -23,7 +23,8 @@ from tpujob_operator.observe.cache import Cache, KeptJobSet, kept_jobset
 from tpujob_operator.observe.events import capacity_notices, creation_failure, jobset_warning
 from tpujob_operator.observe.free_quota import FreeQuotaReader
 from tpujob_operator.observe.free_slices import FreeSliceReader
-from tpujob_operator.observe.in_place import PodAccount, last_restart
+from tpujob_operator.observe.from_objects import account_by
+from tpujob_operator.observe.in_place import InPlaceAccount, last_restart
 from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.nodes import NodeWatch
 from tpujob_operator.observe.pod_state import PodState, pod_state
@@ -345,11 +346,11 @@ class Gatherer:
         return now - self._incomplete_since.setdefault(key, now) >= OVERDUE_SECONDS
 
 
-def _told_by(progress: Progress | None, hosts: Sequence[Host]) -> Iterator[PodAccount]:
-    """The account of attempts in the running pods, from the report of process 0."""
+def _told_by(progress: Progress | None, hosts: Sequence[Host]) -> Iterator[InPlaceAccount]:
+    """The account of restarts in the running pods, from the report of process 0."""
     lead = next((host for host in hosts if (host.slice_index, host.host_index) == (0, 0)), None)
     if lead is not None and progress is not None and not progress.is_final and progress.in_place is not None:
-        yield PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=progress.in_place)
+        yield account_by(lead, progress.in_place)
 
 
 def _failed_leaders(job: StoredJob, jobset: JobSetState, pods: Sequence[PodState]) -> Mapping[int, tuple[str, ...]]:

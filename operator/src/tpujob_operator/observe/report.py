@@ -5,15 +5,21 @@ The user's pod writes it, so every value is checked; the trainer may have any ve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from tpujob_contract.reports.report import Report, split_final_report
 from tpujob_operator.observe.in_place import InPlaceAccount, account_from_report
-from tpujob_operator.observe.untrusted import clean_text, parse_json
+from tpujob_operator.observe.untrusted import (
+    clean_text,
+    finite_number,
+    non_negative,
+    parse_json,
+    read_time,
+    whole_number,
+)
 
 TEXT_LENGTH = 500
 PHASE_LENGTH = 40
@@ -83,16 +89,16 @@ def progress_from_report(given: Any) -> Progress:
         raise ValueError("a report is a JSON object")  # noqa: TRY004 — received data, not an argument
     # For the names of its fields; their types are checked one by one.
     report: Report = given  # type: ignore[assignment]
-    failing_since = _time(_number(report.get("checkpoint_failing_since")))
-    fraction = _number(report.get("data_wait_fraction"))
+    failing_since = read_time(report.get("checkpoint_failing_since"))
+    fraction = finite_number(report.get("data_wait_fraction"))
     return Progress(
         phase=clean_text(report.get("phase"), limit=PHASE_LENGTH),
-        step=_count(report.get("step")),
-        steps=_count(report.get("steps")),
-        loss=_number(report.get("loss")),
-        tokens_per_second=_non_negative(report.get("tokens_per_second")),
-        committed_step=_count(report.get("committed_step")),
-        committed_at=_time(_number(report.get("committed_time"))),
+        step=whole_number(report.get("step")),
+        steps=whole_number(report.get("steps")),
+        loss=finite_number(report.get("loss")),
+        tokens_per_second=non_negative(report.get("tokens_per_second")),
+        committed_step=whole_number(report.get("committed_step")),
+        committed_at=read_time(report.get("committed_time")),
         message=clean_text(report.get("message"), limit=TEXT_LENGTH),
         is_checkpoint_healthy=failing_since is None if "checkpoint_failing_since" in report else None,
         checkpoint_failing_since=failing_since,
@@ -104,7 +110,7 @@ def progress_from_report(given: Any) -> Progress:
         units=_units(report),
         straggler_message=_text(report, "straggler_message"),
         preflight_message=_text(report, "preflight_message"),
-        in_place_restarts=_count(report.get("in_place_restarts")),
+        in_place_restarts=whole_number(report.get("in_place_restarts")),
         in_place_cause=_text(report, "in_place_cause"),
         in_place=account_from_report(given),
     )
@@ -115,14 +121,14 @@ def _text(report: Mapping[str, Any], name: str) -> str | None:
 
 
 def _units(report: Report) -> UnitCounts | None:
-    total, done = _count(report.get("units")), _count(report.get("units_done"))
+    total, done = whole_number(report.get("units")), whole_number(report.get("units_done"))
     if total is None or done is None or done > total:
         return None
     return UnitCounts(
         total=total,
         done=done,
-        claimed=_count(report.get("units_claimed")),
-        rows_per_second=_non_negative(report.get("rows_per_second")),
+        claimed=whole_number(report.get("units_claimed")),
+        rows_per_second=non_negative(report.get("rows_per_second")),
         failures=_counts(report.get("unit_failures")),
     )
 
@@ -147,36 +153,10 @@ def without_final_report(termination_message: str) -> str:
     return words
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _non_negative(value: Any) -> float | None:
-    number = _number(value)
-    return number if number is not None and 0 <= number < 2**53 else None
-
-
-def _count(value: Any) -> int | None:
-    number = _non_negative(value)
-    return None if number is None else int(number)
-
-
-def _time(value: float | None) -> datetime | None:
-    if value is None or not 0 < value < 2**33:
-        return None
-    return datetime.fromtimestamp(value, UTC)
-
-
 def _counts(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
     counted = {
-        clean_text(name, limit=PHASE_LENGTH): _count(number) for name, number in list(value.items())[:MOST_PHASES]
+        clean_text(name, limit=PHASE_LENGTH): whole_number(number) for name, number in list(value.items())[:MOST_PHASES]
     }
     return {name: number for name, number in counted.items() if number is not None}

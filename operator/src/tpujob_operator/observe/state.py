@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_operator.observe.in_place import PodAccount
+from tpujob_operator.observe.in_place import InPlaceAccount
 from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.stored import StoredJob
 from tpujob_resource.models.times import format_time, parse_time
@@ -96,6 +96,8 @@ class Host:
     attempt: int
     ready: bool
     succeeded: bool
+    created_at: datetime | None = None
+    """When the pod was created."""
     ip: str | None = None
     finished_at: datetime | None = None
     """When it exited with 0."""
@@ -253,8 +255,8 @@ class Observed(StoredJob):
     queue: QueueState | None = None
     """Of a job with a queue whose JobSet is suspended."""
     progress: Progress | None = None
-    in_place: tuple[PodAccount, ...] = ()
-    """The accounts of attempts in the same pods, of running pods and of those that have ended."""
+    in_place: tuple[InPlaceAccount, ...] = ()
+    """The accounts of restarts in the same pods, of running pods and of those that have ended."""
     free_slices: int = 0
     """Additional slices for which machines, or quota of the queue, are free, while the job runs with too few slices."""
     foreign_service: str | None = None

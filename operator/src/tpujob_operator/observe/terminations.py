@@ -20,8 +20,8 @@ from tpujob_operator.observe.from_objects import (
     final_report_of_pod,
     leaving_from_pod,
 )
-from tpujob_operator.observe.in_place import PodAccount
-from tpujob_operator.observe.pod_identity import PodIdentity, pod_identity
+from tpujob_operator.observe.in_place import InPlaceAccount
+from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, Host, Leaving
 from tpujob_resource.models.phases import TERMINAL
@@ -54,10 +54,8 @@ class TerminationCache:
         self._ended: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
         self._final_reports: dict[Key, tuple[str, str, Progress]] = {}
         """Uid of the JobSet, when the pod was made, and its report."""
-        self._accounts: dict[Key, dict[str, tuple[str, PodAccount]]] = {}
-        """Of attempts in the same pods, by the pod's uid; with the uid of its JobSet."""
-        self._leads: dict[Key, str] = {}
-        """Uid of the pod of process 0 that was last seen alive."""
+        self._accounts: dict[Key, dict[Attempt, dict[str, InPlaceAccount]]] = {}
+        """Of restarts in the same pods; by the pod's uid."""
         self._leaving: dict[Key, dict[str, tuple[str, Leaving]]] = {}
         """By the pod's uid; with the uid of its JobSet."""
         self._stopped: dict[Key, set[str]] = {}
@@ -86,11 +84,9 @@ class TerminationCache:
         if final is not None and made >= self._final_reports.get(key, ("", "", None))[1]:
             self._final_reports[key] = (identity.jobset_uid, made, final)
         uid, version = pod["metadata"]["uid"], _version(pod)
-        if (identity.slice_index, identity.host_index) == (0, 0) and not deleted and _is_alive(pod):
-            self._note_lead(key, uid, identity)
         account = account_of_pod(pod)
         if account is not None:
-            self._keep_account(key, uid, identity.jobset_uid, account)
+            _keep(self._accounts.setdefault(key, {}), (identity.jobset_uid, account.attempt), uid, account)
         if uid in self._stopped.get(key, ()):
             return False
         left = leaving_from_pod(pod)
@@ -107,38 +103,17 @@ class TerminationCache:
             ended = replace(ended, was_asked=True)
         asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
         ended = replace(ended, version=version if was_known else None, asked_version=asked_version)
-        return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
+        return self._keep_end(key, (identity.jobset_uid, ended.attempt), uid, ended)
 
-    def _note_lead(self, key: Key, uid: str, identity: PodIdentity) -> None:
-        """Drops other pods' accounts from before this pod of process 0: JobSet resumes the same attempt in new pods.
-
-        Status distinguishes sets of pods only by the name of the pod of process 0.
-        """
-        if self._leads.get(key) == uid:
-            return
-        self._leads[key] = uid
-        kept = self._accounts.get(key, {})
-        of = (identity.jobset_uid, identity.attempt)
-        for pod in [p for p, (jobset, each) in kept.items() if not each.is_lead and (jobset, each.attempt) == of]:
-            del kept[pod]
-
-    def _keep_account(self, key: Key, pod_uid: str, jobset_uid: str, account: PodAccount) -> None:
-        kept = self._accounts.setdefault(key, {})
-        kept[pod_uid] = (jobset_uid, account)
-        if len(kept) > MOST_PER_ATTEMPT:
-            del kept[next(iter(kept))]
-
-    def _keep(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
+    def _keep_end(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
         attempts = self._ended.setdefault(key, {})
-        of_attempt = attempts.setdefault(attempt, {})
+        of_attempt = attempts.get(attempt, {})
         # The first version counts: later ones add deletion timestamps from after the pod's end.
         if pod_uid in of_attempt or len(of_attempt) >= MOST_PER_ATTEMPT:
             return False
         if len(of_attempt) >= WHOLE_MESSAGES and ended.exit_code not in FATAL:
             ended = replace(ended, message=termination_message.shortened(ended.message, SHORT_MESSAGE_LENGTH))
-        of_attempt[pod_uid] = ended
-        if len(attempts) > MOST_ATTEMPTS:
-            del attempts[next(iter(attempts))]
+        _keep(attempts, attempt, pod_uid, ended)
         return True
 
     def note_all(self, key: Key, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -168,7 +143,6 @@ class TerminationCache:
                 *self._ended,
                 *self._final_reports,
                 *self._accounts,
-                *self._leads,
                 *self._leaving,
                 *self._stopped,
             }
@@ -179,8 +153,7 @@ class TerminationCache:
 
     def of(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
         """The recorded ends of the pods of one JobSet."""
-        attempts = self._ended.get(key, {}).items()
-        return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
+        return _of(self._ended.get(key, {}), jobset_uid)
 
     def note_replaced(self, key: Key, jobset_uid: str, hosts: Iterable[Host], restarted_at: datetime) -> bool:
         """Sets aside the ends of pods in whose place another one runs; returns whether there were any.
@@ -199,21 +172,17 @@ class TerminationCache:
                 if uid == jobset_uid and instead != end.pod and end.finished_at < restarted_at:
                     del of_attempt[pod_uid]
                     self._stopped.setdefault(key, set()).add(pod_uid)
-                    kept = self._replaced.setdefault(key, {}).setdefault((uid, number), {})
-                    kept[pod_uid] = end
-                    if len(kept) > MOST_PER_ATTEMPT:
-                        del kept[next(iter(kept))]
+                    _keep(self._replaced.setdefault(key, {}), (uid, number), pod_uid, end)
                     is_news = True
         return is_news
 
     def replaced(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
         """The ends that were set aside, of the pods of one JobSet."""
-        attempts = self._replaced.get(key, {}).items()
-        return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
+        return _of(self._replaced.get(key, {}), jobset_uid)
 
-    def accounts(self, key: Key, jobset_uid: str) -> tuple[PodAccount, ...]:
-        """The accounts of attempts in the same pods, of ended pods of one JobSet."""
-        return tuple(account for uid, account in self._accounts.get(key, {}).values() if uid == jobset_uid)
+    def accounts(self, key: Key, jobset_uid: str) -> tuple[InPlaceAccount, ...]:
+        """The accounts of restarts in the same pods, of ended pods of one JobSet."""
+        return _of(self._accounts.get(key, {}), jobset_uid)
 
     def leaving(self, key: Key, jobset_uid: str) -> tuple[Leaving, ...]:
         """The pods of one JobSet that were asked to stop and have not ended."""
@@ -269,29 +238,31 @@ class TerminationCache:
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
         self._accounts.pop(key, None)
-        self._leads.pop(key, None)
         self._leaving.pop(key, None)
         self._stopped.pop(key, None)
         self._replaced.pop(key, None)
         self._paused.discard(key)
 
     def _drop(self, key: Key, is_needless: Callable[[str, int], bool]) -> None:
-        attempts = self._ended.get(key, {})
-        for attempt in [attempt for attempt in attempts if is_needless(*attempt)]:
-            del attempts[attempt]
-        if not attempts:
+        for attempts in (self._ended.get(key, {}), self._replaced.get(key, {}), self._accounts.get(key, {})):
+            for attempt in [attempt for attempt in attempts if is_needless(*attempt)]:
+                del attempts[attempt]
+        if not self._ended.get(key):
             self._ended.pop(key, None)
-        replaced = self._replaced.get(key, {})
-        for attempt in [attempt for attempt in replaced if is_needless(*attempt)]:
-            del replaced[attempt]
-        kept = self._accounts.get(key, {})
-        for pod_uid in [pod for pod, (uid, each) in kept.items() if is_needless(uid, each.attempt)]:
-            del kept[pod_uid]
 
 
-def _is_alive(pod: Mapping[str, Any]) -> bool:
-    phase = (pod.get("status") or {}).get("phase")
-    return "deletionTimestamp" not in pod["metadata"] and phase not in ("Failed", "Succeeded")
+def _keep[T](attempts: dict[Attempt, dict[str, T]], attempt: Attempt, pod_uid: str, value: T) -> None:
+    """Keeps a value of a pod; beyond the limits the oldest are dropped."""
+    of_attempt = attempts.setdefault(attempt, {})
+    of_attempt[pod_uid] = value
+    if len(of_attempt) > MOST_PER_ATTEMPT:
+        del of_attempt[next(iter(of_attempt))]
+    if len(attempts) > MOST_ATTEMPTS:
+        del attempts[next(iter(attempts))]
+
+
+def _of[T](attempts: Mapping[Attempt, Mapping[str, T]], jobset_uid: str) -> tuple[T, ...]:
+    return tuple(value for (uid, _), of_pods in attempts.items() if uid == jobset_uid for value in of_pods.values())
 
 
 def _version(pod: Mapping[str, Any]) -> int | None:

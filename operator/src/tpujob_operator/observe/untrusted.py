@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 from tpujob_contract.storage_address import redacted
@@ -40,3 +42,32 @@ def parse_count(text: Any) -> int | None:
     if not isinstance(text, str) or len(text) > LARGEST_COUNT_DIGITS or not (text.isascii() and text.isdecimal()):
         return None
     return int(text)
+
+
+def finite_number(value: Any) -> float | None:
+    """A number in decoded JSON; None: the value is something else, or too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def non_negative(value: Any, *, below: float = 2**53) -> float | None:
+    """A number from 0 in decoded JSON; None: the value is something else."""
+    number = finite_number(value)
+    return number if number is not None and 0 <= number < below else None
+
+
+def whole_number(value: Any, *, below: float = 2**53) -> int | None:
+    """The same, without its fraction."""
+    number = non_negative(value, below=below)
+    return None if number is None else int(number)
+
+
+def read_time(value: Any) -> datetime | None:
+    """A Unix time in decoded JSON; None: the value is something else."""
+    seconds = non_negative(value, below=2**33)
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

@@ -139,21 +139,17 @@ class NodeFailures(_Part):
         return self.failures >= SUSPECT_FAILURES and self.avoided_label is None and not self.lifted
 
 
-class InPlacePod(_Part):
-    """How many attempts in the same pods have been counted, of one set of pods."""
+class InPlaceCounts(_Part):
+    """Restarts in the newest set of pods, by the causes that their launchers know."""
 
-    pod: Annotated[str, Field(max_length=253)] = ""
-    """Name of the pod of process 0; empty while it is not known."""
     attempt: int
     """Restart attempt of the JobSet, counted from 0."""
-    crashes: Annotated[int, Field(ge=0)] = 0
-    """Ended by a crash."""
-    disruptions: Annotated[int, Field(ge=0)] = 0
-    """Ended by something that was taken away."""
-    unexplained: Annotated[int, Field(ge=0)] = 0
-    """Ended with a cause that nobody knows, as with exit code 75 that nobody asked for."""
-    suspensions: Annotated[int, Field(ge=0)] = 0
-    """Ended since the job was suspended: no restarts."""
+    pod: Annotated[str, Field(max_length=253)] = ""
+    """Name of a pod of process 0, by which launchers know the set."""
+    created_at: Time | None = None
+    """When the newest pod that reported some of them was created."""
+    counts: Annotated[dict[str, int], Field(max_length=3)]
+    """Restarts by cause: Crash, Disruption (a pod was lost) or Unexplained."""
 
 
 class InPlaceAttempt(_Part):
@@ -226,7 +222,7 @@ class RestartCounts(_Part):
     in_place_cause: Annotated[str, Field(max_length=1024)] | None = None
     """Cause of the last restart in the pods that run now."""
     in_place_attempts: Annotated[list[InPlaceAttempt], Field(max_length=8)] | None = None
-    """The last attempts that ended with a restart in the same pods."""
+    """The last attempts that ended with a restart in the same pods. Of several between two reports, only the last."""
 
 
 class SliceCounts(_Part):
@@ -294,8 +290,8 @@ class Internal(_Part):
     """Step of the last checkpoint at the last change of the number of slices."""
     growths_without_progress: int | None = None
     """Times in a row that slices were added and no new checkpoint followed. Each doubles the next delay."""
-    in_place_pods: Annotated[list[InPlacePod], Field(max_length=4)] | None = None
-    """Restarts in the same pods that are counted already, for the last sets of pods."""
+    counted_in_place: InPlaceCounts | None = None
+    """Restarts in the newest set of pods that are counted already."""
     asked_again: Failure | None = None
     """First process that exited with 75 without a request to stop, in the last such attempt."""
     disruption: Disruption | None = None

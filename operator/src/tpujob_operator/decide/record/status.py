@@ -167,8 +167,8 @@ def _restarts(_: Status, observed: Observed, __: Verdict) -> Fields:
     return restart_accounting.account(observed)
 
 
-def _in_place(status: Status, observed: Observed, verdict: Verdict) -> Fields:
-    return in_place.fields_after(status, observed, verdict.condition_update.phase)
+def _in_place(status: Status, observed: Observed, _: Verdict) -> Fields:
+    return in_place.fields_after(status, observed)
 
 
 def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
