@@ -6,7 +6,7 @@ import pytest
 
 from tpujob.job.edit_file import write_trainer_fields
 from tpujob.local import runs
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 
 JOB = "kind: TpuTrainingJob\nspec:\n  trainer:\n    steps: 5  # a note\n"
 

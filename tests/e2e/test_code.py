@@ -106,7 +106,7 @@ def test_commit_of_a_repository_runs(jobs: Jobs, mirror: tuple[str, str]) -> Non
 def test_commit_that_is_not_there_is_refused(jobs: Jobs, mirror: tuple[str, str]) -> None:
     _run(jobs, "nowhere", {"repository": mirror[0], "commit": NOWHERE}, volumes=[SHARE])
     status = jobs.wait_phase("nowhere", "Failed")
-    said = f"init container code: tpujob code: spec.code.commit: the repository has no object {NOWHERE} (the commit); "
+    said = f"init container code: tpujob code: spec.code.commit: {mirror[0]} has no commit {NOWHERE}, "
     assert said in status["failure"]["message"]
     assert status["failure"]["exitCode"] == 77
     assert not status.get("restarts.total")
@@ -117,5 +117,5 @@ def test_server_out_of_reach_is_a_crash(jobs: Jobs) -> None:
     code = {"repository": "https://127.0.0.1:1/llama.git", "commit": NOWHERE}
     _run(jobs, "unreachable", code, restarts={"crashes": 0})
     status = jobs.wait_phase("unreachable", "Failed")
-    assert "llama.git: Failed to establish a new connection: " in status["failure"]["message"]
+    assert "llama.git: Failed to connect to 127.0.0.1 port 1 " in status["failure"]["message"]
     assert (status["failure"]["exitCode"], status["restarts.charged"]) == (1, 1)

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"^([0-9a-f]{64}) [ *](.+)$")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode, storage_address
 from tpujob_contract.code import EMULATOR
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 from tpujob_launcher.code import download
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from tpujob.errors import CommandError
 from tpujob.job.job_file import read_document
 from tpujob.job.yaml_text import NotYaml, read_yaml
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 
 ENDLESS_LINE = 2**16
 _FIELD_BELOW = re.compile(r"^spec:[^\n]*\n(?: *(?:#[^\n]*)?\n)*( +)\S", re.MULTILINE)

@@ -16,7 +16,7 @@ from pathlib import Path
 from tpujob.errors import CommandError
 from tpujob.local.reports import LogFollower, Report, fetch_report, final_report, json_object
 from tpujob_contract import ExitCode
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 
 FILE = "processes.json"
 POLL_SECONDS = 0.2

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Tuple
 
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob_contract.values.whole_file import replaced
+from tpujob_contract.whole_file import replaced
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.inspection import attempts
 from tpujob_trainer.distributed.exit import programs
