@@ -1,10 +1,11 @@
-"""Queued jobs on two node pools of one shape, with the real Kueue, JobSet and scheduler: a slice never spans pools."""
+"""Queued jobs, with the real Kueue, JobSet and scheduler: a slice never spans pools, a lost pod costs no quota."""
 
 import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,18 @@ from ruamel.yaml import YAML
 
 from tests.docs.newcomer import section
 from tests.harness.jobs import Jobs
-from tests.scenes.control_plane.fleet import AMOUNTS, HOSTS, NODE_LABELS, POOL, scheduled_plane
+from tests.scenes.control_plane.fleet import (
+    AMOUNTS,
+    HOSTS,
+    NODE_LABELS,
+    POOL,
+    SLICE,
+    Fleet,
+    counts,
+    fleet_of,
+    pools,
+    scheduled_plane,
+)
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.kueue import API_VERSION
@@ -32,6 +44,7 @@ SMALL = {"google.com/tpu": 16}
 IN_ALL = "in the ClusterQueue"
 EXPLAINED_SECONDS = 240
 """A Workload is read every 30 s, and the order of its queue every 15 s."""
+KEPT = ("QuotaReserved", "Admitted")
 QUOTAS = {"google.com/tpu": 128, "cpu": "10k", "memory": "100Ti", "ephemeral-storage": "100Ti"}
 
 
@@ -140,14 +153,85 @@ def test_each_slice_lies_in_one_pool(queued: Jobs, queue: str, placement: dict[s
         lambda: _placed(queued, slices * HOSTS),
         explain=lambda: str(queued.get("llama").get("status")),
     )
-    pools: dict[str, set[str]] = {}
+    where: dict[str, set[str]] = {}
     for pod in pods:
         slice_index = pod["metadata"]["labels"][kubernetes_names.JOB_INDEX]
-        pools.setdefault(slice_index, set()).add(pod["spec"]["nodeName"].rsplit("-", 2)[1])
-    assert sorted(map(len, pools.values())) == [1] * slices
-    assert len(set().union(*pools.values())) == slices
+        where.setdefault(slice_index, set()).add(pod["spec"]["nodeName"].rsplit("-", 2)[1])
+    assert sorted(map(len, where.values())) == [1] * slices
+    assert len(set().union(*where.values())) == slices
     (workload,) = queued.api.items(f"/apis/{API_VERSION}/namespaces/{queued.namespace}/workloads")
     assert [c["status"] for c in workload["status"]["conditions"] if c["type"] == "Admitted"] == ["True"]
+
+
+@pytest.fixture
+def fleet(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """On machines with a taint: what tests before it have left gets none of them."""
+    with fleet_of(queues, request) as found:
+        yield found
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("placement", [None, {"requiredTopology": POOL}], ids=["pools by JobSet", "pools by Kueue"])
+def test_a_queued_job_keeps_its_quota_and_its_place(fleet: Fleet, placement: Object | None) -> None:
+    """Another job waits for all of the quota: it would have it if a pod's share were given back for a moment."""
+    mark = {"key": "flavor", "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
+    make_queue(fleet, chips=2 * 16, topology="pools" if placement else None, toleration=mark)
+    for name in "abc":
+        taint = {"key": "flavor", "value": "spot", "effect": "NoSchedule"}
+        fleet.add_pool(name, labels={"flavor": fleet.namespace}, taints=[taint])
+    queued = {"queue": "fleet", "placement": placement}
+    first = fleet.train(slices=2, **queued)
+    fleet.wait_phase("llama", "Running")
+    fleet.create("rival", **{**SLICE, **queued, "slices": 2})
+    fleet.wait("rival", "its Workload", lambda s: "insufficient unused quota" in s.get("message", ""))
+    (admitted,) = (each for each in workloads(fleet) if "admission" in each["status"])
+    where = pools(fleet, first)
+
+    found = first
+    for number, lost in enumerate([(1, 2), (1, 0), (0, 0)], start=1):
+        fleet.lose(found[lost])
+        found = fleet.replaced(found, lost)
+        spec = found[lost]["spec"]
+        assert spec["nodeSelector"]["flavor"] == fleet.namespace
+        assert mark in spec["tolerations"]
+        status = fleet.go_on(HOSTS * lost[0] + lost[1], lead=first[0, 0])
+        assert counts(status) == {"restarts.total": number, "restarts.inPlace": number, "restarts.disruptions": number}
+    assert pools(fleet, found) == where
+
+    (same,) = (each for each in workloads(fleet) if each["metadata"]["uid"] == admitted["metadata"]["uid"])
+    assert same["status"]["admission"] == admitted["status"]["admission"]
+    assert times(same) == times(admitted)
+    others = [each for each in workloads(fleet) if each["metadata"]["uid"] != same["metadata"]["uid"]]
+    assert [each["status"].get("admission") for each in others] == [None]
+    assert fleet.get("rival")["status"]["phase"] == "Queued"
+    said: Counter[str] = Counter()
+    for event in fleet.api.items(f"/api/v1/namespaces/{fleet.namespace}/events"):
+        said[event["reason"]] += event.get("count") or 1
+    assert said["Admitted"] == 1
+    # Kueue adds why: EvictedDueToPreempted.
+    assert not any(reason.startswith(("Evicted", "Preempted")) for reason in said), said
+
+
+def make_queue(fleet: Fleet, *, chips: int, topology: str | None, toleration: Object) -> None:
+    """A LocalQueue `fleet` with room for so many chips, of machines with a label and a taint of their own."""
+    name = fleet.namespace
+    more = {"topologyName": topology} if topology else {}
+    labels = {"flavor": name}
+    create(fleet.plane, "ResourceFlavor", name, {"nodeLabels": labels, "tolerations": [toleration], **more})
+    quotas = [{"name": n, "nominalQuota": a} for n, a in (QUOTAS | {"google.com/tpu": chips}).items()]
+    groups = [{"coveredResources": list(QUOTAS), "flavors": [{"name": name, "resources": quotas}]}]
+    create(fleet.plane, "ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups})
+    create(fleet.plane, "LocalQueue", "fleet", {"clusterQueue": name}, namespace=name)
+
+
+def workloads(fleet: Fleet) -> list[Object]:
+    return list(fleet.api.items(f"/apis/{API_VERSION}/namespaces/{fleet.namespace}/workloads"))
+
+
+def times(workload: Object) -> dict[str, tuple[str, str]]:
+    """Since when it has its quota, and is admitted."""
+    conditions = {each["type"]: each for each in workload["status"]["conditions"]}
+    return {kind: (conditions[kind]["status"], conditions[kind]["lastTransitionTime"]) for kind in KEPT}
 
 
 def test_doctor_lists_the_queues_of_a_namespace(queues: ControlPlane) -> None:
