@@ -52,4 +52,7 @@ def test_all_processes_call_them_and_other_code_on_one_host_is_refused(tmp_path,
     with processes.start(tmp_path / "second", **{**options, "config": {**block, "steps": 6}}) as run:
         run.wait()
     assert [member.poll() for member in run.members] == [78, 78], run.explain()
-    assert any("spec.trainer.data.custom: 'my_code:text" in member.termination_message for member in run.members)
+    assert any(
+        "spec.trainer.data.custom: my_code.text has changed since" in member.termination_message
+        for member in run.members
+    )
