@@ -14,10 +14,10 @@ from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.environment import CHECKPOINT_DIR, FRAMEWORK, HOST, REPORT_PORT, SLICE
 from tpujob_contract.reports.report import FIELDS, split_final_report
-from tpujob_launcher.frameworks import maxtext
+from tpujob_launcher.reports import frameworks
 from tpujob_launcher.reports.orbax_steps import newest
 from tpujob_launcher.reports.progress import LARGEST_FILE_BYTES, JsonLines, Progress
-from tpujob_launcher.reports.report_server import GAUGES, exposition
+from tpujob_launcher.reports.serving import GAUGES, exposition
 
 TRAINED = {
     "step": 4.0,
@@ -43,7 +43,7 @@ TRAINED = {
     ids=["a step", "not finite", "no speed yet", "an evaluation", "something else", "no step", "a step as text"],
 )
 def test_metrics_become_fields_of_a_report(record: dict[str, Any], facts: dict[str, Any]) -> None:
-    found = maxtext.facts(record)
+    found = frameworks.facts(record)
     assert {name: found[name] for name in facts} == facts
     assert found.keys() <= set(FIELDS)
     assert bool(found) == bool(facts)
@@ -62,14 +62,14 @@ def test_metrics_become_fields_of_a_report(record: dict[str, Any], facts: dict[s
 def test_checkpoints_are_looked_for_where_maxtext_puts_them(
     environ: dict[str, str], command: tuple[str, ...], folder: str | None
 ) -> None:
-    assert maxtext.checkpoint_folder(environ, command) == folder
+    assert frameworks.checkpoint_folder(environ, command) == folder
 
 
 @pytest.mark.parametrize(
     ("command", "steps"), [(("steps=20",), 20), (("steps=-1",), None), (("steps=²",), None), ((), None)]
 )
 def test_the_length_of_the_run_is_read_from_the_command(command: tuple[str, ...], steps: int | None) -> None:
-    assert maxtext.steps_of({}, command) == steps
+    assert frameworks.steps_of({}, command) == steps
 
 
 def test_the_newest_committed_step_is_found(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_storage_whose_answers_are_cut_costs_a_run_nothing(tmp_path: Path) -> No
     with HttpServer(lambda exchange: exchange.reply(200, b"{" + b" " * 99, sent_bytes=1)) as server:
         progress = Progress(
             tmp_path / "metrics",
-            maxtext.facts,
+            frameworks.facts,
             checkpoints="gs://bucket/run/checkpoints",
             about={},
             environ={"STORAGE_EMULATOR_HOST": server.host},

@@ -18,7 +18,7 @@ from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import report as wire
 from tpujob_launcher.reports import orbax_steps
-from tpujob_launcher.reports.report_server import serve
+from tpujob_launcher.reports.serving import serve_report
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Progress:
     def start(self) -> None:
         """Starts reading the files periodically, and serves the report."""
         self._thread.start()
-        self._server = serve(self.report, self._environ, self._port)
+        self._server = serve_report(self.report, self._environ, self._port)
 
     def report(self) -> Dict[str, Any]:
         """The current report, with the fields of `tpujob_contract.reports.report`; unknown ones are absent or None."""

@@ -14,9 +14,9 @@ from tpujob_contract import environment as names
 from tpujob_contract.environment import DistributedProcess, Process, read_environment
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import in_place
-from tpujob_launcher.frameworks import known as frameworks
 from tpujob_launcher.peers.peers import Peers
-from tpujob_launcher.reports import in_place_page
+from tpujob_launcher.reports import frameworks as frameworks
+from tpujob_launcher.reports import serving
 from tpujob_launcher.reports.progress import Progress
 from tpujob_launcher.reports.termination_message import TerminationMessage
 from tpujob_launcher.supervise.environment import child_environment
@@ -138,7 +138,7 @@ class Container:
         """Starts threads, now that the program runs; the stack ends them before the next attempt."""
         if progress is not None:
             progress.start()
-        page = in_place_page.serve(process, self.environ)
+        page = serving.serve_in_place(process, self.environ)
         if page is not None:
             stack.callback(page.close)
         if self.peers is not None:

@@ -6,7 +6,7 @@ from typing import Dict, Mapping, Sequence
 
 from tpujob_contract.environment import CONFIG, SECRET, DistributedProcess, IndependentWorker, Process
 from tpujob_contract.proxies import without_proxies
-from tpujob_launcher.frameworks import known as frameworks
+from tpujob_launcher.reports import frameworks as frameworks
 
 _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"

@@ -1,6 +1,9 @@
-"""GET /report and /metrics for a program that serves neither, for the operator and for Prometheus.
+"""The pages that a launcher serves: a report for a program that serves none, and the restarts in place of the job.
 
-The metrics have the trainer's names, so that dashboards and alerts work for such a run as well.
+- GET /report and /metrics, for the operator and for Prometheus. The metrics have the trainer's names, so that
+  dashboards and alerts work for such a run as well.
+- GET /in-place of launcher 0: how often all programs have started again; the operator reads it while the pods run. A
+  program that serves a report may include the same fields there; most programs serve none.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from typing import Any, Callable, Mapping, Optional
 
 from tpujob_contract.connections import pages
 from tpujob_contract.connections.http_server import HttpServer
+from tpujob_contract.environment import DistributedProcess, Process
+from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import PATH
 
 GAUGES = {
@@ -36,10 +41,30 @@ def exposition(report: Mapping[str, Any]) -> bytes:
     return "".join([*samples, phase]).encode()
 
 
-def serve(report: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], port: int) -> Optional[HttpServer]:
+def serve_report(
+    report: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], port: int
+) -> Optional[HttpServer]:
     """A running server of both pages; None: the port is taken."""
     served = {
         PATH: (pages.JSON, lambda: json.dumps(report()).encode()),
         pages.METRICS_PATH: (pages.EXPOSITION, lambda: exposition(report())),
     }
     return pages.serve(served, host=pages.address(in_pod="KUBERNETES_SERVICE_HOST" in environ), port=port)
+
+
+def serve_in_place(process: Process, environ: Mapping[str, str]) -> Optional[HttpServer]:
+    """A server of the page for one attempt; None: the job needs none, this is not process 0, or the port is taken.
+
+    `environ` is the launcher's.
+    """
+    if not isinstance(process, DistributedProcess) or process.process_id or not process.in_place_port:
+        return None
+    content = json.dumps(
+        {
+            "in_place_restarts": process.in_place_attempt,
+            "in_place_cause": process.in_place_cause or None,
+            "in_place": in_place.parse(process.in_place_account),
+        }
+    ).encode()
+    host = pages.address(in_pod="KUBERNETES_SERVICE_HOST" in environ)
+    return pages.serve({in_place.PATH: (pages.JSON, lambda: content)}, host=host, port=process.in_place_port)

@@ -1,25 +1,64 @@
-"""MaxText: the variables with which it joins a job, and the data that it writes about its run.
-
-- Variables: AI-Hypercomputer/maxtext:src/maxtext/utils/max_utils.py (initialize_jax_for_cpu) and
-  src/maxtext/configs/pyconfig.py (a key that is set on the command line and by a variable is refused).
-- Metrics: src/maxtext/common/metric_logger.py (write_metrics_locally): a JSON object for each step and each evaluation,
-  appended to `metrics_file`.
-- Checkpoints: BASE_OUTPUT_DIRECTORY/RUN_NAME/checkpoints/STEP (src/maxtext/configs/types.py). Checkpoint N holds the
-  state after step N, which is the (N + 1)th.
-"""
+"""The known frameworks that do not read JAX's own variables, or that serve no report, and what each needs."""
 
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from tpujob_contract.environment import DistributedProcess
+from tpujob_contract import maxtext_keys
+from tpujob_contract.environment import FRAMEWORK, DistributedProcess, Process
 from tpujob_contract.maxtext_keys import setting, variable
+from tpujob_contract.reports import in_place
+from tpujob_launcher.reports.progress import Progress
+
+
+def variables(
+    process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
+) -> Dict[str, str]:
+    """The variables for the job's framework; empty for an unknown one. For the arguments see `maxtext_variables`."""
+    if environ.get(FRAMEWORK) == "maxtext":
+        return maxtext_variables(process, environ, command, metrics_file)
+    if environ.get(FRAMEWORK) == "pytorch":
+        return pytorch_variables(process, environ)
+    return {}
+
+
+def progress(
+    process: Process, environ: Mapping[str, str], command: Sequence[str], metrics_file: Path
+) -> Optional[Progress]:
+    """The progress of a program that does not report it itself; None: it is not known here.
+
+    It is known on process 0 of a MaxText job whose metrics go to `metrics_file`. `environ` includes the result of
+    `variables`, which got the same `metrics_file`.
+    """
+    if not isinstance(process, DistributedProcess) or process.process_id or environ.get(FRAMEWORK) != "maxtext":
+        return None
+    if maxtext_keys.setting(METRICS_FILE, environ, command) != os.fspath(metrics_file):
+        return None  # the user's own file, which must not be truncated
+    return Progress(
+        metrics_file,
+        facts,
+        checkpoints=checkpoint_folder(environ, command),
+        about={
+            "process_id": 0,
+            "steps": steps_of(environ, command),
+            "processes": process.num_processes,
+            "checkpoint": process.checkpoint_dir,
+            "in_place_restarts": process.in_place_attempt,
+            "in_place_cause": process.in_place_cause or None,
+            "in_place": in_place.parse(process.in_place_account),
+        },
+        environ=environ,
+        port=process.report_port,
+    )
+
 
 METRICS_FILE = "metrics_file"
 
 
-def variables(
+def maxtext_variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
     """The variables that MaxText needs in addition to those that JAX reads.
@@ -85,4 +124,28 @@ def facts(record: Mapping[str, Any]) -> Dict[str, Any]:
         "gradient_norm": numbers.get("learning/raw_grad_norm", numbers.get("learning/grad_norm")),
         # The weights of a step are the tokens of all processes that count.
         "tokens_per_second": tokens / seconds if tokens and seconds else None,
+    }
+
+
+def pytorch_variables(process: DistributedProcess, environ: Mapping[str, str]) -> Dict[str, str]:
+    """The variables that PyTorch needs; `environ` takes precedence for those that can be the same on all hosts."""
+    host, _, port = process.coordinator.rpartition(":")
+    rank, world_size = str(process.process_id), str(process.num_processes)
+    # The coordinator's port is free: it is reserved for JAX.
+    port = environ.get("MASTER_PORT", port)
+    choices = {
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_PORT": port,
+        "PET_MASTER_PORT": port,
+        "PJRT_DEVICE": "CPU" if environ.get("JAX_PLATFORMS") == "cpu" else "TPU",
+    }
+    return {
+        **{name: environ.get(name, value) for name, value in choices.items()},
+        "RANK": rank,
+        "WORLD_SIZE": world_size,
+        "MASTER_ADDR": host,
+        "PET_NODE_RANK": rank,
+        "PET_NNODES": world_size,
+        "PET_MASTER_ADDR": host,
     }
