@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tools.reference.text import HEADER, plain, table
 from tpujob_contract.values.field_rules import Condition, Rule
-from tpujob_resource.models.changes import Change, changes
+from tpujob_resource.models.fields import Change, changes
 from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.rules import computed

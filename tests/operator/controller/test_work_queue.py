@@ -9,7 +9,7 @@ import pytest
 
 from tpujob_operator.controller.fair_queue import FairQueue
 from tpujob_operator.controller.work_queue import WorkQueue
-from tpujob_operator.kube.backoff import backoff_seconds
+from tpujob_operator.kube.errors import backoff_seconds
 
 DEADLINE = 120
 

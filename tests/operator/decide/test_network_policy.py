@@ -9,7 +9,7 @@ from tests.statuses import flat
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import PolicyState
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.network_policy import network_policy
+from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition
 from tpujob_resource.rules.load import load_job
 

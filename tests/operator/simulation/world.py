@@ -14,7 +14,7 @@ from tests.operator.simulation.cluster import Cluster
 from tests.operator.simulation.promises import JOBS, Promises
 from tests.statuses import flat
 from tpujob_operator.controller import resync
-from tpujob_operator.kube import backoff
+from tpujob_operator.kube import errors
 from tpujob_operator.observe import report_poller
 from tpujob_operator.settings import Settings
 
@@ -86,7 +86,7 @@ class World:
     def play(self, story: Callable[[Self], object]) -> None:
         """Plays it in virtual time, and asks that no promise was broken."""
         with pytest.MonkeyPatch.context() as patch:
-            for module in (backoff, resync, report_poller):
+            for module in (errors, resync, report_poller):
                 patch.setattr(module, "_random", self.random)
             virtual_time.run(self.run(story))
         assert (self.defects, self.promises.broken) == ([], [])

@@ -7,7 +7,7 @@ import pytest
 
 from tpujob_resource.crd import build
 from tpujob_resource.crd.structural_schema import structural
-from tpujob_resource.models.changes import Change, changes, changing_in_place
+from tpujob_resource.models.fields import Change, changes, changing_in_place
 from tpujob_resource.models.spec import Spec
 
 ROOT = Path(__file__).parents[3]

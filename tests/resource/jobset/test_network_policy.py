@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import container_manifest, manifest
+from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
-from tpujob_resource.jobset.network_policy import network_policy
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 

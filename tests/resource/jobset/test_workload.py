@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
+from tpujob_resource.jobset.access import build_secret
 from tpujob_resource.jobset.build import build_jobset
-from tpujob_resource.jobset.secret import build_secret
 from tpujob_resource.jobset.workload import build_workload, workload_name
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import TpuTrainingJob, load_job

@@ -17,7 +17,7 @@ from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.network_policy import network_policy
+from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.topology.tables import GENERATIONS
 

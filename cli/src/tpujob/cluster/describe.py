@@ -9,7 +9,7 @@ from typing import Any
 from tpujob.cluster.table import age
 from tpujob.output.words import counted
 from tpujob_contract.exit_codes import describe as describe_code
-from tpujob_resource.models.manager import other_manager
+from tpujob_resource.models.job import other_manager
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import RESTARTS
 

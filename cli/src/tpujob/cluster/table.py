@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tpujob_resource.models.manager import other_manager
+from tpujob_resource.models.job import other_manager
 
 COLUMNS = ("NAME", "ACCELERATOR", "PHASE", "HOSTS", "STEP", "TOKENS/S", "LOSS", "CHECKPOINT", "RESTARTS", "AGE")
 

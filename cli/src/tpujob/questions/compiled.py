@@ -9,7 +9,7 @@ from typing import Any
 from tpujob.errors import CommandError
 from tpujob.questions import trainer_program
 from tpujob.questions.trainer_program import Program
-from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
+from tpujob_resource.jobset.multislice_network import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE

@@ -14,7 +14,7 @@ from tpujob.questions.compiled import compile_job
 from tpujob.questions.estimates import Estimates, ExtractionOnChips, TrainingOnDevices, estimate, read_prices
 from tpujob.questions.trainer_facts import ask_trainer
 from tpujob_contract.job_facts import Facts
-from tpujob_resource.jobset.libtpu_arguments import compiler_flags
+from tpujob_resource.jobset.multislice_network import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.maxtext import MaxTextRun, run_of
 from tpujob_resource.rules.warnings import job_warnings

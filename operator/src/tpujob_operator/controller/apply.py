@@ -26,7 +26,7 @@ from tpujob_operator.kube.client import (
 )
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.state import Observed
-from tpujob_resource.models.manager import prebuilt_workload
+from tpujob_resource.models.job import prebuilt_workload
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from tpujob_operator.decide.causes import restart_accounting
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.backoff import backoff_seconds
 from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.errors import backoff_seconds
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed

@@ -17,8 +17,8 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.backoff import backoff_seconds
 from tpujob_operator.kube.client import JOBS, JOBSETS, Storage
+from tpujob_operator.kube.errors import backoff_seconds
 from tpujob_operator.kube.list_watch import isolated
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Key, TerminationCache

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 
 from tpujob_operator.controller.fair_queue import FairQueue
-from tpujob_operator.kube.backoff import backoff_seconds
+from tpujob_operator.kube.errors import backoff_seconds
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.network_policy import network_policy
+from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition, sentence
 from tpujob_resource.models.phases import TERMINAL, Phase, Traits, phases_with
 from tpujob_resource.models.status import InPlaceAttempt, Status

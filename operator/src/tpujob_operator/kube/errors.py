@@ -1,6 +1,8 @@
-"""Errors of requests to the API server. The class says whether a retry helps."""
+"""Errors of requests to the API server, and delays before retries. The class of an error says whether a retry helps."""
 
 from __future__ import annotations
+
+import random
 
 
 class ApiError(Exception):
@@ -66,3 +68,14 @@ def from_status(request: str, status: int, reason: str, message: str) -> ApiErro
     by_status = {401: Unavailable, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable}
     kind = by_status.get(status, Unavailable if status >= 500 else Rejected)
     return kind(request, status, message)
+
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 300.0
+_random = random.SystemRandom()
+
+
+def backoff_seconds(failures: int, *, first: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> float:
+    """The delay after this number of failures in a row: doubles from `first` to `longest`, with ±50 % jitter."""
+    delay = min(longest, first * 2.0 ** min(failures - 1, 30))
+    return delay * _random.uniform(0.5, 1.5)

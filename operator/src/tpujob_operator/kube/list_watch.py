@@ -15,8 +15,8 @@ from typing import Protocol
 
 from tpujob_operator import metrics
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.backoff import backoff_seconds
 from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.errors import backoff_seconds
 from tpujob_operator.kube.requests import Object, Resource
 
 logger = logging.getLogger(__name__)

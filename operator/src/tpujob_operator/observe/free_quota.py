@@ -14,7 +14,7 @@ from tpujob_contract.values.quantity import quantity
 from tpujob_operator.kube.client import CLUSTER_QUEUES, JOBSETS, Storage, first_served
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.free_slices import Need, need_of
-from tpujob_operator.observe.interval_count import IntervalCount
+from tpujob_operator.observe.missing_rights import IntervalCount
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.observe.workloads import workloads_of
 

@@ -17,7 +17,7 @@ from tpujob_contract.values.quantity import quantity
 from tpujob_operator.kube.client import JOBSETS, NODES, PODS, Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.from_objects import hosts_job
-from tpujob_operator.observe.interval_count import IntervalCount
+from tpujob_operator.observe.missing_rights import IntervalCount
 from tpujob_operator.observe.nodes import node_trouble
 from tpujob_operator.observe.terminations import Key
 

@@ -35,9 +35,9 @@ from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicySta
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
-from tpujob_resource.models.in_place import launcher_serves_account
+from tpujob_resource.models.job import is_elastic, shares_units
 from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL
-from tpujob_resource.models.shared_units import is_elastic, shares_units
+from tpujob_resource.models.spec import launcher_serves_account
 from tpujob_resource.models.stored import StoredJob
 
 OVERDUE_SECONDS = 2.0

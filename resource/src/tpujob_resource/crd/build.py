@@ -12,8 +12,8 @@ import yaml  # comes with kopf
 from tpujob_contract import kubernetes_names
 from tpujob_contract.values.field_rules import Rule
 from tpujob_resource.crd import accelerator_rules, change_rules
+from tpujob_resource.crd.change_rules import size_rule
 from tpujob_resource.crd.rule_cel import attach, attach_unique
-from tpujob_resource.crd.size_rule import size_rule
 from tpujob_resource.crd.structural_schema import Schema, structural
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status

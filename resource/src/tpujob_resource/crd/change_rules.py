@@ -1,4 +1,4 @@
-"""The API server's rules for edits: immutable fields, fields that are frozen in a running job, numbers to raise."""
+"""The API server's rules for edits (fields that are immutable, frozen in a running job, or raised) and for the size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_resource.crd.cel import Rule, rule, text, texts
-from tpujob_resource.models.changes import Change, changes
+from tpujob_resource.models.decoding import MAX_SPEC_BYTES
+from tpujob_resource.models.fields import Change, changes
 from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.models.spec import Spec
 
@@ -23,7 +24,7 @@ def root_rules() -> list[Rule]:
 
 
 def _is_elastic() -> str:
-    """A CEL expression for `shared_units.is_elastic`: the number of workers that share units may change."""
+    """A CEL expression for `job.is_elastic`: the number of workers that share units may change."""
     return (
         "oldSelf.status.phase != 'Succeeded' && has(self.spec.workers) && has(oldSelf.spec.workers) "
         "&& !has(self.spec.queue) && has(self.spec.trainer) && has(self.spec.trainer.task) "
@@ -83,3 +84,18 @@ _CEL: Mapping[Change, Callable[[str], Rule]] = {
     Change.NEVER: _constant_rule,
     Change.RAISED: _raised_rule,
 }
+
+
+def size_rule() -> Rule:
+    """A rule for `spec` that limits the characters of its long lists."""
+    return rule(
+        f"{' + '.join(_length(field) for field in ('command', 'args', 'env'))} <= {MAX_SPEC_BYTES}",
+        f"command, args and values of env have more than {MAX_SPEC_BYTES} characters, and every pod repeats them: "
+        "put data in the image, a ConfigMap or the bucket",
+    )
+
+
+def _length(field: str) -> str:
+    """A CEL expression for the number of characters in a list of strings, or in the values of variables."""
+    value = "has(x.value) ? size(x.value) : 0" if field == "env" else "size(x)"
+    return f"(has(self.{field}) ? self.{field}.map(x, {value}).sum() : 0)"

@@ -19,11 +19,9 @@ from tpujob_resource.jobset import scheduling
 from tpujob_resource.jobset.failure_policy import failure_policy, pod_failure_policy, retries
 from tpujob_resource.jobset.pod import pod_template
 from tpujob_resource.jobset.volumes import volume_annotations
-from tpujob_resource.models.changes import changing_in_place
-from tpujob_resource.models.job import TpuTrainingJob
-from tpujob_resource.models.manager import prebuilt_workload
+from tpujob_resource.models.fields import changing_in_place
+from tpujob_resource.models.job import TpuTrainingJob, is_elastic, prebuilt_workload, shares_units
 from tpujob_resource.models.settings import JobSettings
-from tpujob_resource.models.shared_units import is_elastic, shares_units
 from tpujob_resource.models.spec import Spec
 
 type Object = dict[str, Any]

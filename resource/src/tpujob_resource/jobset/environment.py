@@ -9,12 +9,10 @@ from tpujob_contract import code, kubernetes_names
 from tpujob_contract import environment as names
 from tpujob_contract.connections import ports
 from tpujob_resource.jobset.failure_policy import replaces_pods
-from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
-from tpujob_resource.models.in_place import launcher_serves_account
-from tpujob_resource.models.job import TpuTrainingJob
-from tpujob_resource.models.manager import prebuilt_workload
+from tpujob_resource.jobset.multislice_network import libtpu_arguments
+from tpujob_resource.models.job import TpuTrainingJob, prebuilt_workload
 from tpujob_resource.models.settings import JobSettings
-from tpujob_resource.models.spec import EnvVar, Spec
+from tpujob_resource.models.spec import EnvVar, Spec, launcher_serves_account
 from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE as LIBTPU_ARGUMENTS
 
 type Object = dict[str, Any]

@@ -17,10 +17,9 @@ from tpujob_resource.jobset.environment import (
 from tpujob_resource.jobset.multislice_network import pod_network, resource_claims
 from tpujob_resource.jobset.scheduling import Avoided, node_affinity, node_selector, tolerations
 from tpujob_resource.jobset.volumes import CODE, LAUNCHER, build_mounts, build_volumes, code_volume
-from tpujob_resource.models.in_place import launcher_serves_account
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
-from tpujob_resource.models.spec import Code, ResourceAmounts, Resources
+from tpujob_resource.models.spec import Code, ResourceAmounts, Resources, launcher_serves_account
 from tpujob_resource.topology import machines
 
 type Object = dict[str, Any]

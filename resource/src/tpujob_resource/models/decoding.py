@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tpujob_resource.models.manager import prebuilt_workload
+from tpujob_resource.models.job import prebuilt_workload
 
 MAX_LEVELS = 32
 """Most lists and mappings within each other in a field. Configurations have fewer than ten."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from tpujob_contract import kubernetes_names
+from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
 from tpujob_resource.topology.parse import COUNT_LABEL, Accelerator, parse_accelerator
@@ -65,3 +68,42 @@ class TpuTrainingJob(BaseModel):
     def hosts(self) -> int:
         """Number of pods: hosts of all slices, or workers."""
         return self.spec.workers or self.slices * self.accelerator.hosts_per_slice
+
+
+def shares_units(spec: Spec) -> bool:
+    """Whether the workers of a spec, valid or not, share a list of units.
+
+    Each of them knows when all units are done.
+    """
+    return spec.workers is not None and spec.trainer is not None and spec.trainer.get("task") in CORPUS_TASKS
+
+
+def is_elastic(spec: Spec) -> bool:
+    """Whether `workers` of a spec, valid or not, may change in a running job.
+
+    Workers of a command get their number at the start, and a queue has admitted a fixed number.
+    """
+    return shares_units(spec) and spec.queue is None
+
+
+def other_manager(managed_by: str | None) -> str | None:
+    """The controller that runs a job; None: this operator does.
+
+    Args:
+        managed_by: `spec.managedBy`; None: it is missing.
+    """
+    return managed_by if managed_by not in (None, "", kubernetes_names.OPERATOR) else None
+
+
+def prebuilt_workload(metadata: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The Workload that MultiKueue has copied to this cluster with a job, for the metadata of the job's JobSet.
+
+    Args:
+        metadata: Of the job; its Workload is named by a label up to Kueue 0.17, by an annotation since 0.18.
+
+    Returns:
+        `labels` and `annotations`, each with the name if it was there: Kueue reads it where it has written it.
+    """
+    name = kubernetes_names.KUEUE_PREBUILT_WORKLOAD
+    given = {kind: metadata.get(kind) or {} for kind in ("labels", "annotations")}
+    return {kind: {name: values[name]} if name in values else {} for kind, values in given.items()}

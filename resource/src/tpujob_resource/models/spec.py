@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from tpujob_resource.models.changes import Change
 from tpujob_resource.models.fields import (
     CODE_ARCHIVE_PATTERN,
     CODE_REPOSITORY_PATTERN,
@@ -19,6 +18,7 @@ from tpujob_resource.models.fields import (
     MANAGER_PATTERN,
     NO_NUL_PATTERN,
     PACKAGES_PATTERN,
+    Change,
     DataKey,
     LabelKey,
     LabelValue,
@@ -250,3 +250,11 @@ class Spec(Part):
     """Secrets with the credentials of image registries."""
     resources: Resources | None = None
     """Processor, memory and disk of every pod's main container."""
+
+
+def launcher_serves_account(spec: Spec) -> bool:
+    """Whether launcher 0 of a job serves the account of restarts in place; the spec need not be valid.
+
+    The trainer includes the account in its report; another `command` may serve no report.
+    """
+    return spec.in_place_restarts > 0 and spec.trainer is None and spec.workers is None

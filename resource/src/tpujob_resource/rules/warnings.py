@@ -8,8 +8,7 @@ from typing import Any
 
 from tpujob_contract import storage_address
 from tpujob_resource.messages.error_messages import quoted
-from tpujob_resource.models.job import TpuTrainingJob
-from tpujob_resource.models.manager import other_manager
+from tpujob_resource.models.job import TpuTrainingJob, other_manager
 from tpujob_resource.rules.maxtext import restart_warnings
 from tpujob_resource.rules.validation import volume_problems
 

@@ -16,7 +16,7 @@ from tests.operator.simulation.api import Faults, Object, Server
 from tests.operator.simulation.cluster import NODES, Cluster
 from tests.operator.simulation.promises import JOBS, Promises
 from tpujob_operator.controller import resync
-from tpujob_operator.kube import backoff
+from tpujob_operator.kube import errors
 from tpujob_operator.observe import report_poller
 
 TROUBLE_SECONDS = 120.0
@@ -147,7 +147,7 @@ def play(schedule: Schedule) -> list[str]:
     """What a schedule broke."""
     with pytest.MonkeyPatch.context() as patch:
         # The jitter of the parts too, so that a seed is one schedule.
-        for module in (backoff, resync, report_poller):
+        for module in (errors, resync, report_poller):
             patch.setattr(module, "_random", schedule.random)
         virtual_time.run(schedule.run())
     return [f"{type(error).__name__}: {error}" for error in schedule.defects] + schedule.promises.broken

@@ -15,8 +15,8 @@ from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.access import build_secret
 from tpujob_resource.jobset.build import build_jobset, spec_hash
-from tpujob_resource.jobset.secret import build_secret
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import TERMINAL, Phase
 from tpujob_resource.rules.limits import broken_limits
