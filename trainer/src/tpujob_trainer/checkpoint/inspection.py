@@ -14,8 +14,7 @@ from typing import Any
 from tpujob_contract.reports.report import ATTEMPTS
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.lock import OWNER
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors import NotFoundError, programs
 from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket, open_bucket, reachability

@@ -16,8 +16,7 @@ from typing import Any
 
 from tpujob_contract.job_facts import ExtractionForecast, Facts, Place, Question, TrainingFigures, TrainingForecast
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, programs
 from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.parsing.references import MissingModuleError
 from tpujob_trainer.storage.remote import RETRYING

@@ -22,8 +22,7 @@ from typing import Any
 from tpujob_contract.whole_file import replaced
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.inspection import attempts
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors import NotFoundError, programs
 from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket

@@ -27,8 +27,7 @@ from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, unequal
 from tpujob_trainer.checkpoint.inspection import inspect, select
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors import NotFoundError, programs
 from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel

@@ -23,8 +23,7 @@ from tpujob_trainer.corpus.extract.progress import Finished
 from tpujob_trainer.corpus.workers import claims, failures, results
 from tpujob_trainer.corpus.workers.results import UnitResult
 from tpujob_trainer.data.manifest.table import read_unit_rows
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError, programs
 from tpujob_trainer.parsing.json_object import damaged, json_object
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.directory import Directory, ListedFile

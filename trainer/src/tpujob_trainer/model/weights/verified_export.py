@@ -21,8 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import NotFoundError, TrainerError, programs
 from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.decoder import Model, soft_capped
 from tpujob_trainer.model.mesh.build import build_mesh
