@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tpujob.cluster import client, watch
 from tpujob.cluster.describe import describe
-from tpujob.cluster.log_collector import gcloud_command
+from tpujob.cluster.logs import gcloud_command
 from tpujob.main import OTHER_WORDS, app
 from tpujob.questions.checkpoints import attempt_lines
 

@@ -16,8 +16,8 @@ from tpujob.bundle import contents, images, making
 from tpujob.bundle.checksums import verify, write_sums
 from tpujob.bundle.contents import CarriedImage, Contents, readme
 from tpujob.bundle.making import chart_version, default_base, find_checkout, pack
-from tpujob.errors import CommandError
 from tpujob.main import app
+from tpujob.output.errors import CommandError
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "isolated-sites.md").read_text()

@@ -13,7 +13,7 @@ from tpujob.bundle.checksums import sha256
 from tpujob.bundle.contents import LOCKS
 from tpujob.bundle.making import BundleRequest
 from tpujob.bundle.wheels import fetch_wheels, own_lock, pins_for
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,9 +13,9 @@ from ruamel.yaml import YAML
 
 from tests.harness.wheels import wheel
 from tests.operator.manifests import container_manifest, manifest
-from tpujob.code.attach import attach
-from tpujob.code.packing import pack
-from tpujob.errors import CommandError
+from tpujob.job.code.job_code import attach
+from tpujob.job.code.packing import pack
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 from tpujob_launcher.code import archive
 from tpujob_launcher.code.install import install
@@ -138,7 +138,7 @@ def test_what_cannot_be_packed_is_named(folder: Path, name: str) -> None:
 
 
 def test_too_much_is_refused_with_the_largest_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.code.files.MAX_UNPACKED_BYTES", 10)
+    monkeypatch.setattr("tpujob.job.code.files.MAX_UNPACKED_BYTES", 10)
     with pytest.raises(CommandError, match=r"at most 0; the largest: train\.py"):
         pack(folder)
 

@@ -13,7 +13,7 @@ from tests.fakes import Exchange, HttpServer
 from tests.wrong_inputs.files import BOMB
 from tools.localcluster.certificates import CertificateAuthority
 from tpujob.cluster.client import ApiError, Cluster, UnreachableError
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 LOG_IN = "`gcloud auth login`"
 INSTALL = "Install gke-gcloud-auth-plugin"

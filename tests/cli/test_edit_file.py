@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.errors import CommandError
 from tpujob.job.edit_file import write_trainer_fields
+from tpujob.output.errors import CommandError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAINING = [path for path in sorted(EXAMPLES.glob("[01]*.yaml")) if "\n  trainer:" in path.read_text()]

@@ -1,7 +1,7 @@
 import pytest
 
 from tpujob.local.pace import Pace, clock
-from tpujob.output.sparkline import sparkline
+from tpujob.output.words import sparkline
 
 
 def training(step: int, **facts: object) -> dict:

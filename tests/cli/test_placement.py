@@ -10,13 +10,12 @@ from ruamel.yaml import YAML
 
 from tests.fakes import Exchange, HttpServer
 from tests.operator.manifests import container_manifest, manifest
-from tpujob.errors import CommandError
 from tpujob.job.job_file import local_job, read_document, read_job
-from tpujob.local.placed_job import PlacedJob
-from tpujob.local.placement import HERE, HostOptions, Placement, place
+from tpujob.local.placement import HERE, HostOptions, PlacedJob, Placement, place
 from tpujob.local.plan import plan_processes
 from tpujob.local.run import run_job, without_secret
 from tpujob.local.tpu_machine import Metadata, TpuMachine, TpuVm, look, read_vm
+from tpujob.output.errors import CommandError
 from tpujob_contract import environment as names
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob

@@ -8,7 +8,7 @@ import pytest
 
 from tpujob.cluster import executing, profiling
 from tpujob.cluster.executing import Ended, Line
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 
 def part(name: str, data: bytes) -> dict[str, str]:

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.html_page import in_chromium
-from tpujob.local import curves
-from tpujob.local.closing import Closing
+from tpujob.local.closing import Closing, drawn
 from tpujob.local.outcome import Outcome
 from tpujob.main import app
 from tpujob_contract import ExitCode
@@ -143,7 +142,7 @@ def test_directories_are_called_by_what_tells_them_apart(directories: list[str],
 def test_a_run_that_ends_names_its_curves_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     directory = write_run(tmp_path / "job" / "checkpoints", [3.0, 2.5, 2.0])
-    lines = curves.drawn(directory, tmp_path / "job")
+    lines = drawn(directory, tmp_path / "job")
     assert lines == [
         "loss         3.000 → 2.000 █▅▁",
         "report       job/report.html, its numbers are in job/checkpoints/metrics.csv",
@@ -156,12 +155,12 @@ def test_a_run_that_ends_names_its_curves_last(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_program_without_numbers_has_no_curves(tmp_path: Path) -> None:
-    assert curves.drawn(str(tmp_path / "checkpoints"), tmp_path) == []
+    assert drawn(str(tmp_path / "checkpoints"), tmp_path) == []
 
 
 def test_curves_that_cannot_be_drawn_do_not_hide_how_the_run_ended(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "checkpoints", [2.0, 1.0])
-    (line,) = curves.drawn(directory, tmp_path / "absent")
+    (line,) = drawn(directory, tmp_path / "absent")
     assert re.fullmatch(r"report       is not written: --out: .*No such file or directory; .*", line)
 
 

@@ -10,8 +10,7 @@ import pytest
 from tests.cli.test_supervisor import make
 from tools.localcluster.waiting import wait_for
 from tpujob.local import reports
-from tpujob.local.launcher_notices import LauncherNotices
-from tpujob.local.program_output import SILENT_SECONDS, ProgramOutput
+from tpujob.local.program_output import SILENT_SECONDS, LauncherNotices, ProgramOutput
 from tpujob_contract.reports.report import ATTEMPTS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob.local.restarting import run_with_restarts
+from tpujob.local.outcome import run_with_restarts
 from tpujob_contract import ExitCode
 
 

@@ -10,10 +10,10 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
 
 from tests.wrong_inputs.files import BOMB
-from tpujob.errors import CommandError
-from tpujob.job.program import command_line
 from tpujob.job.set_fields import with_fields
+from tpujob.job.template import command_line
 from tpujob.main import app
+from tpujob.output.errors import CommandError
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job

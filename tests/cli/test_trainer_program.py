@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob.questions.trainer_program import Program, ask, follow
 from tpujob_contract.job_facts import Place, Question
 

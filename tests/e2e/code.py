@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.jobs import Jobs
-from tpujob.code.attach import attach
+from tpujob.job.code.job_code import attach
 
 
 def repository(folder: Path, files: dict[str, str]) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.fuzz.target import Target
 from tests.launcher.code.archives import archive, special
-from tpujob.errors import CommandError
 from tpujob.job.job_file import read_job
+from tpujob.output.errors import CommandError
 from tpujob_contract.reports import report as contract_report
 from tpujob_contract.reports import termination_message
 from tpujob_launcher.code.archive import CodeRefused, unpack

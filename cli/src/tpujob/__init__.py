@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tpujob.api.jobs import Job, JobFailed, get, list_jobs, logs, resume, retry, stop, submit, wait
     from tpujob.api.runs import Run, RunFailed, run
-    from tpujob.errors import CommandError
+    from tpujob.output.errors import CommandError
 
 __all__ = [
     "CommandError",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "CommandError": "tpujob.errors",
+    "CommandError": "tpujob.output.errors",
     "Run": "tpujob.api.runs",
     "RunFailed": "tpujob.api.runs",
     "run": "tpujob.api.runs",

@@ -5,7 +5,7 @@ import pytest
 
 from tpujob.commands import from_folder
 from tpujob.commands.from_folder import folder_to_parquet
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
 

@@ -4,8 +4,7 @@ import pytest
 from rich.console import Console
 
 from tpujob.output.words import digits, duration, size
-from tpujob.questions.extraction import describe, priced, verified
-from tpujob.questions.extraction_table import watched
+from tpujob.questions.extraction import describe, priced, verified, watched
 
 STATUS = {
     "units": 100,

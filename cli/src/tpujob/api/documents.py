@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import CommandError
 from tpujob.job.job_file import read_document
+from tpujob.output.errors import CommandError
 
 SOURCE = Path("job")
 """The file name in messages about a dict."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpujob.api.directories import read_checkpoints, read_metrics
 from tpujob.api.documents import document_of, settings_of
+from tpujob.api.runs import read_checkpoints, read_metrics
 from tpujob.cluster import changing, watch
 from tpujob.cluster.client import Cluster, Object
 from tpujob.cluster.logs import job_logs
 from tpujob.cluster.replacing import submit_job
-from tpujob.code.attach import attach
-from tpujob.errors import CommandError
+from tpujob.job.code.job_code import attach
 from tpujob.job.job_file import load_document
 from tpujob.job.set_fields import with_fields
+from tpujob.output.errors import CommandError
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.rules.warnings import submission_warnings
 

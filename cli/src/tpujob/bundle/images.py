@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
 BUILDERS = ("docker", "podman", "buildah")

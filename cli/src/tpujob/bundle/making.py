@@ -16,7 +16,7 @@ from tpujob.bundle.checksums import SUMS, write_sums
 from tpujob.bundle.contents import CarriedImage, Contents
 from tpujob.bundle.images import archive_name, full_name, names_in, save_image
 from tpujob.bundle.wheels import PYTHON, build_wheels, fetch_wheels, own_lock
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
 

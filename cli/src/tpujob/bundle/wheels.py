@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.markers import InvalidMarker, Marker
 
 from tpujob.bundle.checksums import sha256
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 PIN = re.compile(r"[\w.-]+(\[[\w.,-]+\])?==[^\s;]+.*--hash=sha256:[0-9a-f]{64}")
 PYTHON = re.compile(r"3\.\d+")

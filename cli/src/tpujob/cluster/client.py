@@ -12,7 +12,7 @@ from urllib3 import Timeout
 from urllib3.exceptions import HTTPError, SSLError
 
 from tpujob.cluster.kubeconfig import LOG_IN, open_client
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.models.decoding import decoded
 

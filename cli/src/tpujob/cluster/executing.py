@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tpujob.cluster.client import Cluster
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 STDOUT, STDERR, ERROR = 1, 2, 3
 """Channels of the kubelet's protocol (kubernetes/kubernetes:pkg/kubelet/cri/streaming/remotecommand/websocket.go)."""

@@ -12,8 +12,8 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, kube_config
 from yaml import YAMLError  # comes with kubernetes
 
-from tpujob.errors import CommandError
 from tpujob.job.yaml_text import NotYaml, check_aliases
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
 LOG_IN = "log in again (for GKE `gcloud auth login`), and try `kubectl get nodes`"

@@ -1,18 +1,46 @@
-"""The logs of a job's hosts, one by one or merged by time, the first failure first."""
+"""The logs of a job on the cluster: those of its pods, and the command for those of deleted pods."""
 
 from __future__ import annotations
 
 import heapq
 import queue
+import re
+import shlex
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from tpujob.cluster.client import ApiError, Cluster
-from tpujob.cluster.log_collector import gcloud_command
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import kubernetes_names
+
+_GKE_CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>.+)")
+"""A context name as `gcloud container clusters get-credentials` writes it."""
+
+
+def gcloud_command(job: Mapping[str, Any], namespace: str, context: str) -> str:
+    """The `gcloud logging read` command line for all pods that a job ever had.
+
+    Args:
+        job: The TpuTrainingJob.
+        namespace: Its namespace.
+        context: Of the kubeconfig; a GKE context name contains project and cluster.
+    """
+    metadata = job["metadata"]
+    wanted = [
+        'resource.type="k8s_container"',
+        f'resource.labels.namespace_name="{namespace}"',
+        f'resource.labels.pod_name=~"^{metadata["name"]}-"',
+    ]
+    if created := metadata.get("creationTimestamp"):
+        wanted.append(f'timestamp>="{created}"')
+    options = ["--order=asc", "--format=value(timestamp, resource.labels.pod_name, textPayload)"]
+    if (gke := _GKE_CONTEXT.fullmatch(context)) is not None:
+        wanted.append(f'resource.labels.cluster_name="{gke["cluster"]}"')
+        options.append(f"--project={gke['project']}")
+    return shlex.join(["gcloud", "logging", "read", " AND ".join(wanted), *options])
+
 
 NO_TIME = "-"
 """Replaces a missing timestamp; sorts before all timestamps."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.scheduling import Capacity, Reservation
 

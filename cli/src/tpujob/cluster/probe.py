@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tpujob.cluster.changing import create
 from tpujob.cluster.client import Cluster, Object
 from tpujob.cluster.doctor import CheckResult
-from tpujob.cluster.submitting import create
 from tpujob.cluster.watch import has_ended
 from tpujob_contract import kubernetes_names
 from tpujob_resource.models.phases import Phase

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpujob.cluster import executing
 from tpujob.cluster.client import Cluster
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import profiling
 from tpujob_contract.profiling import Message
 from tpujob_launcher.reports import profiling as taking

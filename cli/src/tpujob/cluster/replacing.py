@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob.cluster import watch
+from tpujob.cluster.changing import create, refused, require_one_namespace
 from tpujob.cluster.client import ApiError, Cluster, Object
-from tpujob.cluster.submitting import create, refused, require_one_namespace
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_resource.models.phases import EDITABLE_PHASES, Phase
 
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422

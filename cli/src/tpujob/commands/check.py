@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tpujob.commands.options import JobFile, Output, Settings, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output.documents import OutputFormat, write
 
 CompileStep = Annotated[
     bool,
@@ -82,10 +82,10 @@ def check(
     Also parameters, steps, batches and chip-hours. Everything is calculated, without a device. Hours assume 30 to 50 %
     of the chips' peak.
     """
-    from tpujob.code.unpacked import importable
-    from tpujob.errors import CommandError
+    from tpujob.job.code.job_code import importable
     from tpujob.job.edit_file import write_trainer_fields
     from tpujob.job.job_file import read_job
+    from tpujob.output.errors import CommandError
     from tpujob.questions.compiled import fastest
     from tpujob.questions.estimates import MEGABYTE
     from tpujob.questions.facts_text import lines

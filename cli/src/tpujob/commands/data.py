@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Output, Settings, problems_on_stderr
-from tpujob.output import OutputFormat, show, write
+from tpujob.output.documents import OutputFormat, show, write
 
 app = typer.Typer(help="Make and inspect data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -75,8 +75,8 @@ def inspect(
     of hosts. For a job, rows are shown after its template or messages are applied, and its batchSize, sequenceLength
     and seed replace the options. JSON and YAML have all tokens of the batch.
     """
-    from tpujob.errors import CommandError
     from tpujob.job.template import source_of
+    from tpujob.output.errors import CommandError
     from tpujob.questions.data import InspectionRequest, describe, inspect_data, of_job
 
     with problems_on_stderr():

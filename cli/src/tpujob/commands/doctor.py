@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.commands.options import Context, Namespace, Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output.documents import OutputFormat, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 
 def execute(

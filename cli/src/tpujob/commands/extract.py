@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Directory, Output, problems_on_stderr
-from tpujob.output import OutputFormat, show
+from tpujob.output.documents import OutputFormat, show
 from tpujob.output.words import counted
 
 app = typer.Typer(
@@ -31,8 +31,7 @@ def status(
 
     Units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause.
     """
-    from tpujob.questions.extraction import describe, priced
-    from tpujob.questions.extraction_table import watched
+    from tpujob.questions.extraction import describe, priced, watched
     from tpujob.questions.trainer_program import Program, ask, follow
 
     asked = (Program.EXTRACTION, "status", directory)

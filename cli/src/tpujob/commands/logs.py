@@ -16,7 +16,7 @@ from tpujob.commands.options import (
     RunDirectory,
     problems_on_stderr,
 )
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 
 def logs(

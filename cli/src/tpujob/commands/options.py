@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.errors import CommandError
-from tpujob.output import OutputFormat
+from tpujob.output.documents import OutputFormat
+from tpujob.output.errors import CommandError
 from tpujob.output.words import absolute
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.commands.options import JobFile, Output, Settings, problems_on_stderr, tell_note, warn
-from tpujob.errors import CommandError
-from tpujob.output import OutputFormat, write
+from tpujob.output.documents import OutputFormat, write
+from tpujob.output.errors import CommandError
 
 if TYPE_CHECKING:
     from tpujob_resource.models.job import TpuTrainingJob

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Output, problems_on_stderr
-from tpujob.output import OutputFormat, show
+from tpujob.output.documents import OutputFormat, show
 from tpujob.output.words import absolute
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.commands.options import DEFAULT_RUN_DIRECTORY, Commit, Output, Settings, given_file
-from tpujob.errors import CommandError
-from tpujob.output import OutputFormat, write
+from tpujob.output.documents import OutputFormat, write
+from tpujob.output.errors import CommandError
 
 if TYPE_CHECKING:
     from tpujob_resource.models.job import TpuTrainingJob
@@ -93,8 +93,7 @@ def run(
     not there, 78 a wrong field. With -o json, stdout ends with one object in every case: phase, exit_code, message and
     the last report.
     """
-    from tpujob.local.placed_job import placed_file
-    from tpujob.local.placement import HostOptions
+    from tpujob.local.placement import HostOptions, placed_file
     from tpujob.local.run import refusal, run_job
 
     output = OutputFormat.JSON if json_output else output

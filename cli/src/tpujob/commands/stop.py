@@ -18,7 +18,7 @@ from tpujob.commands.options import (
     RunDirectory,
     problems_on_stderr,
 )
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster, Object

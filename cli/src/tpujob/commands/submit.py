@@ -20,7 +20,7 @@ from tpujob.commands.options import (
     tell_note,
     warn,
 )
-from tpujob.output import OutputFormat, show
+from tpujob.output.documents import OutputFormat, show
 
 if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster, Object
@@ -94,7 +94,7 @@ def _with_code(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Adds the code of a folder to the manifest; prints the packed files and the archive's address."""
-    from tpujob.code.attach import attach
+    from tpujob.job.code.job_code import attach
 
     with_code, packed, is_new = attach(manifest, folder, code_to, revision=commit, is_rehearsal=is_rehearsal)
     for line in packed.lines():

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tpujob.commands.options import Context, Namespace, Output, problems_on_stderr
-from tpujob.output import OutputFormat, write
+from tpujob.output.documents import OutputFormat, write
 
 INTERVAL_SECONDS = 2.0
 

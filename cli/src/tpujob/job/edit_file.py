@@ -12,9 +12,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tpujob.errors import CommandError
 from tpujob.job.job_file import read_document
 from tpujob.job.yaml_text import NotYaml, read_yaml
+from tpujob.output.errors import CommandError
 from tpujob_contract.whole_file import replaced
 
 ENDLESS_LINE = 2**16

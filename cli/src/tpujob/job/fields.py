@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract.values.spelling import nearest_name
 from tpujob_resource.crd.build import custom_resource_definition
 

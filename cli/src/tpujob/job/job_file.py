@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import CommandError
-from tpujob.job.program import IMAGE
 from tpujob.job.set_fields import with_fields
+from tpujob.job.template import IMAGE
 from tpujob.job.yaml_text import NotYaml, check_readings, read_yaml
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpujob.errors import CommandError
 from tpujob.job.yaml_text import NotYaml, read_value
+from tpujob.output.errors import CommandError
 
 OPTION = "--set"
 ROOTS = ("spec", "metadata")

@@ -1,4 +1,4 @@
-"""The last lines of a run: its result, the cause, and how to continue."""
+"""The last lines of a run: its result, the cause, how to continue, and the file with its curves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 from tpujob.local.display import ending_line
 from tpujob.local.outcome import Outcome
 from tpujob.local.reports import message_of, tail
-from tpujob.output.words import counted, of_not_finite
-from tpujob_contract import ExitCode
+from tpujob.output.errors import CommandError
+from tpujob.output.words import counted, of_not_finite, sparkline
+from tpujob.questions.trainer_program import Program, ask
+from tpujob_contract import ExitCode, storage_address
 from tpujob_resource.models.phases import Phase
 
 SHOWN_LINES = 10
@@ -101,3 +103,30 @@ def short_path(path: str) -> str:
     except OSError:  # a user has deleted this folder
         return path
     return path.removeprefix(here)
+
+
+FILE = "report.html"
+NUMBERS = "metrics.csv"
+
+
+def drawn(checkpoint_dir: str, folder: Path) -> list[str]:
+    """Writes `report.html` into a folder; returns the lines about it, or one that says why it is not written.
+
+    Without metrics.csv in a local checkpoint directory, as for a custom program, there is neither file nor line.
+
+    Args:
+        checkpoint_dir: Of a run that has made steps: a path or an address.
+        folder: The folder of the job's logs on this machine.
+    """
+    if storage_address.is_path(checkpoint_dir) and not Path(checkpoint_dir, NUMBERS).exists():
+        return []
+    out = folder / FILE
+    try:
+        (run,) = ask(Program.RUN_REPORT, {"directories": [checkpoint_dir], "out": str(out)})["runs"]
+    except CommandError as error:
+        return [f"report       is not written: {'; '.join(error.problems)}"]
+    lines = []
+    if len(run["losses"]) > 1:
+        lines.append(f"loss         {run['loss_first']:.3f} → {run['loss']:.3f} {sparkline(run['losses'])}")
+    numbers = f"{checkpoint_dir.rstrip('/')}/{NUMBERS}"
+    return [*lines, f"report       {short_path(str(out))}, its numbers are in {short_path(numbers)}"]

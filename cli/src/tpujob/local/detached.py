@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 
 LOG = "run.log"
 """The file in the folder of the job with the output of `tpujob run`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.output.sparkline import sparkline
+from tpujob.output.words import sparkline
 
 POINTS = 256
 

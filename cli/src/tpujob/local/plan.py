@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import CommandError
 from tpujob.local.placement import HERE, Placement
+from tpujob.output.errors import CommandError
 from tpujob_contract import commands
 from tpujob_contract import environment as names
 from tpujob_contract.code import DIRECTORY as CODE_DIRECTORY

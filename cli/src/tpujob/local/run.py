@@ -13,22 +13,19 @@ from typing import Any
 
 from rich.console import Console
 
-from tpujob.code.unpacked import importing_code, unpack_code, with_local_code
-from tpujob.errors import CommandError
-from tpujob.local import curves, runs
+from tpujob.job.code.job_code import importing_code, unpack_code, with_local_code
+from tpujob.local import runs
 from tpujob.local.announcements import Announcements, has_units
-from tpujob.local.closing import Closing, short_path
+from tpujob.local.closing import Closing, drawn, short_path
 from tpujob.local.display import make_display
-from tpujob.local.launcher_notices import LauncherNotices
-from tpujob.local.outcome import Outcome, judge, summary
-from tpujob.local.placed_job import PlacedJob
-from tpujob.local.placement import Placement
+from tpujob.local.outcome import Outcome, judge, run_with_restarts, summary
+from tpujob.local.placement import PlacedJob, Placement
 from tpujob.local.plan import LocalProcess, plan_processes
-from tpujob.local.program_output import ProgramOutput
+from tpujob.local.program_output import LauncherNotices, ProgramOutput
 from tpujob.local.reports import Report, ReportReader, last_report, message_of
-from tpujob.local.restarting import run_with_restarts
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
+from tpujob.output.errors import CommandError
 from tpujob.questions.trainer_facts import ask_trainer, require_no_problem
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
@@ -112,7 +109,7 @@ def _run_once(
         again=placed.again,
         has_trainer=job.spec.trainer is not None,
         has_units=has_units(job),
-        curves=[] if report.get("loss") is None or placement.host else curves.drawn(checkpoint_dir, root),
+        curves=[] if report.get("loss") is None or placement.host else drawn(checkpoint_dir, root),
     )
     for line in closing.lines():
         _say(text_to_stderr, line)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpujob.errors import CommandError
 from tpujob.local.reports import LogFollower, Report, fetch_report, final_report, json_object
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 from tpujob_contract.whole_file import replaced
 

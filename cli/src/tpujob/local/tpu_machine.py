@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
 METADATA_HOST = "metadata.google.internal"

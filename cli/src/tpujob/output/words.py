@@ -1,8 +1,9 @@
-"""Numbers as people read them, and directories as they write them."""
+"""Numbers as people read them, also as a word of block characters, and directories as they write them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -63,3 +64,19 @@ def size(num_bytes: float) -> str:
 def absolute(name: str) -> str:
     """The absolute path, or an address unchanged: the programs that read it may run in another folder."""
     return name if "://" in name else os.path.abspath(Path(name).expanduser())  # noqa: PTH100 - resolve follows links
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDTH = 16
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """Values from first to last as block characters, each the mean of its part; empty for less than two values."""
+    if len(values) < 2:
+        return ""
+    count = min(width, len(values))
+    parts = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means)

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob.output.sparkline import sparkline
-from tpujob.output.words import counted, magnitude
+from tpujob.output.words import counted, magnitude, sparkline
 from tpujob_contract.exit_codes import describe as describe_code
 
 type Facts = Mapping[str, Any]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob.questions import trainer_program
 from tpujob.questions.trainer_program import Program
 from tpujob_resource.jobset.multislice_network import libtpu_arguments

@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from tpujob.errors import CommandError
 from tpujob.job.job_file import read_job
+from tpujob.output.errors import CommandError
 from tpujob.output.words import counted, size
 from tpujob.questions.trainer_program import Program, ask
 

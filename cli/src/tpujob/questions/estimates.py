@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import CommandError
 from tpujob.job.yaml_text import read_value
+from tpujob.output.errors import CommandError
 from tpujob_contract.job_facts import ExtractionBounds, ExtractionForecast, Facts, TrainingFigures
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.topology.tables import GENERATIONS

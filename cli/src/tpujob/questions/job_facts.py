@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob.questions.compiled import compile_job
 from tpujob.questions.estimates import Estimates, ExtractionOnChips, TrainingOnDevices, estimate, read_prices
 from tpujob.questions.trainer_facts import ask_trainer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob.questions import trainer_program
 from tpujob.questions.trainer_program import Program
 from tpujob_contract import ExitCode

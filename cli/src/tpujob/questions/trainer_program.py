@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import KILLED, describe
 from tpujob_contract.proxies import without_proxies

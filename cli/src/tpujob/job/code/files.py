@@ -1,16 +1,18 @@
-"""The files of a folder that are packed: tracked and new ones, with changes; none that git ignores."""
+"""The files that are packed: of a folder, with changes, but none that git ignores; or of one of its commits."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract.code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_launcher.code.archive import leads_out
 
@@ -146,3 +148,39 @@ def git(
             "`git init` there makes one: git says which files are code, and which to leave out (.gitignore)"
         )
     return done.stdout
+
+
+@contextmanager
+def files_of_commit(folder: Path, revision: str) -> Iterator[CodeFiles]:
+    """The files of a folder in a commit, in a temporary folder until the block ends.
+
+    Args:
+        folder: In a git repository.
+        revision: A commit, a tag or a branch of it.
+
+    Raises:
+        CommandError: there is no such commit, or it has an entry that cannot be packed.
+    """
+    commit = _commit(folder, revision)
+    below = os.fsdecode(git(folder, "rev-parse", "--show-prefix").strip())
+    with tempfile.TemporaryDirectory(prefix="tpujob-code-") as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
+        git(folder, "read-tree", commit, variables=index)
+        listed = git(folder, "ls-files", "-z", variables=index)
+        names = tuple(sorted(os.fsdecode(name) for name in listed.split(b"\0") if name))
+        git(folder, "checkout-index", "--all", "--quiet", f"--prefix={scratch}/files/", variables=index)
+        there = Path(scratch, "files", below)
+        there.mkdir(parents=True, exist_ok=True)
+        yield checked_files(there, names, shown=f"{folder} at {commit[:12]}", commit=commit)
+
+
+def _commit(folder: Path, revision: str) -> str:
+    if not folder.is_dir():
+        raise CommandError(f"--code: {folder} is no folder; name the folder of your code")
+    found = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", may_fail=True)
+    if not found:
+        git(folder, "rev-parse")
+        raise CommandError(
+            f"--commit: {revision!r} is no commit of the repository of {folder}; `git fetch` may bring it"
+        )
+    return found.decode().strip()

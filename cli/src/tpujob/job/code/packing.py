@@ -9,9 +9,8 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.code.committed import files_of_commit
-from tpujob.code.files import CodeFiles, find_files
-from tpujob.errors import CommandError
+from tpujob.job.code.files import CodeFiles, files_of_commit, find_files
+from tpujob.output.errors import CommandError
 from tpujob_contract.code import MAX_ARCHIVE_BYTES
 
 _PROGRAM, _FILE = 0o755, 0o644

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from tpujob.errors import CommandError
+from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, storage_address
 from tpujob_contract.code import EMULATOR
 from tpujob_contract.whole_file import replaced
