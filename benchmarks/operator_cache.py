@@ -14,13 +14,13 @@ from typing import Any
 
 from benchmarks.common import parser, resident_mib
 from tpujob_contract import kubernetes_names
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import Key, TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.rules.load import load_job

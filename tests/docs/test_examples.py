@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 from tpujob_trainer.config.schema import parse_config

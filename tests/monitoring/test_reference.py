@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tools.monitoring import families, reference
-from tpujob_operator import metrics as operator_metrics
+from tpujob_operator.base import metrics as operator_metrics
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_trainer.telemetry.metrics import NAMES, Metrics
 from tpujob_trainer.telemetry.report import Report

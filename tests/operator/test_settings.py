@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.main import main
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.settings import InvalidSetting
 
 

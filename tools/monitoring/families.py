@@ -8,7 +8,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from tpujob_contract.reports.report import PHASES as PROCESS_PHASES
-from tpujob_operator import metrics as operator_metrics
+from tpujob_operator.base import metrics as operator_metrics
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_resource.models.phases import Phase as JobPhase
 from tpujob_resource.models.restart_causes import RESTARTS, Cause

@@ -19,6 +19,7 @@ import aiohttp
 from kubernetes.aio.config import ConfigException
 from prometheus_client import REGISTRY
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.fair_queue import shared_by_namespaces
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.job_gauges import JobGauges
@@ -35,7 +36,6 @@ from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.settings import InvalidSetting
 
 logger = logging.getLogger(__name__)

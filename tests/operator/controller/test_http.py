@@ -22,7 +22,7 @@ import asyncio, logging, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.watch_staleness import WatchStaleness
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 logging.basicConfig(level="INFO")
 
 async def main():

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.job_watch import JobWatch
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.cache import JobCache
-from tpujob_operator.settings import Settings
 
 
 class SlowList(Storage):

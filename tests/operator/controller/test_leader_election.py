@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller import leader_election
 from tpujob_operator.controller.leader_election import OFFER_SECONDS, SURE_SECONDS, Leadership
 from tpujob_operator.kube.client import LEASES, Storage
 from tpujob_operator.kube.requests import Object, Resource
-from tpujob_operator.settings import Settings
 
 
 class Lease:

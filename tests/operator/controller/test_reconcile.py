@@ -1,6 +1,7 @@
 """What one pass leaves for the next."""
 
 from tests.operator.building import job
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.kube import errors
@@ -9,7 +10,6 @@ from tpujob_operator.kube.requests import Object, Resource
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
-from tpujob_operator.settings import Settings
 
 KEY = ("team", "llama")
 

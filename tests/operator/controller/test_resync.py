@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
@@ -10,7 +11,6 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import JOBS, Storage
 from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.terminations import Key, TerminationCache
-from tpujob_operator.settings import Settings
 
 
 class TwoNamespaces(Storage):

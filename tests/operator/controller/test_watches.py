@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.controller.watches import Watches
 from tpujob_operator.kube import errors
@@ -13,7 +14,6 @@ from tpujob_operator.kube.client import PODS, Storage
 from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 
 DEADLINE = 120
 

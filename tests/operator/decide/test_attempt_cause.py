@@ -13,12 +13,12 @@ import pytest
 from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
 from tests.statuses import flat
 from tpujob_contract.reports.termination_message import RETURNED_0
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.attempt_cause import of_attempt
 from tpujob_operator.decide.causes.evidence import disruption_to_record
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Leaving, LostNode, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
 
 DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}

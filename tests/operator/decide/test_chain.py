@@ -6,10 +6,10 @@ import pytest
 
 from tests.operator.building import BOTH, JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
 from tests.statuses import PATHS, flat, grouped
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Observed, Progress, format_time
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.rules.load import Status
 

@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.operator.building import NOW, ended, host, job
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.from_objects import jobset_state
 from tpujob_operator.observe.state import Ended, JobSetState, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.models.phases import EDITABLE_PHASES

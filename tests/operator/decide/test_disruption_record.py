@@ -7,10 +7,10 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.evidence import recorded_disruption
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import Ended, LostNode
-from tpujob_operator.settings import Settings
 from tpujob_resource.rules.load import Status
 
 ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}

@@ -4,10 +4,10 @@ import pytest
 
 from tests.operator.building import NOW, ended, job, jobset, observed, recorded, stored
 from tpujob_contract.reports.termination_message import failure_line
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.first_failure import MESSAGE_LENGTH, first_failure, recorded_end
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import Ended
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
 

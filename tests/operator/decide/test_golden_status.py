@@ -9,10 +9,10 @@ import pytest
 from tests.operator.building import BOTH, NOW, job, jobset, observed
 from tests.operator.manifests import TRAINER
 from tests.statuses import PATHS, flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import crashes
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import Progress
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.status import GROUPS, Status
 from tpujob_resource.models.stored import read_status
 

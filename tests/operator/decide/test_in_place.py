@@ -24,6 +24,7 @@ from tests.operator.building import (
 )
 from tests.statuses import flat
 from tpujob_contract.reports import in_place as wire
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import of_jobsets, recorded_between, totals
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.observe.from_objects import account_by
@@ -31,7 +32,6 @@ from tpujob_operator.observe.in_place import InPlaceAccount, account_from_json, 
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status

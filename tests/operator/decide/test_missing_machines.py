@@ -8,11 +8,11 @@ import pytest
 
 from tests.operator.building import NOW, ended, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import recorded_between
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Host, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.times import format_time
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.operator.building import BOTH, JOB_UID, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import PolicyState
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition
 from tpujob_resource.rules.load import load_job

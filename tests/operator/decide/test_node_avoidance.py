@@ -8,13 +8,13 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.node_failures import MOST_AVOIDED, MOST_NODES, avoided, with_crashes
 from tpujob_operator.decide.causes.restart_accounting import account
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.checks.node_avoidance import LIFTED_AFTER_SECONDS
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Notice, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.status import NodeFailures, Status
 from tpujob_resource.models.times import format_time

@@ -19,10 +19,10 @@ from tests.operator.building import (
 )
 from tests.statuses import flat
 from tpujob_contract.reports.termination_message import program_code_line
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Notice, Observed, Progress, format_time
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 
 SETTINGS = Settings(stalled_after_seconds=600)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.place import place_step
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.workload import workload_name
 
 UID = "0b8f6d5e-1f6c-4d0a-9d3e-2d1c0f6a7b88"

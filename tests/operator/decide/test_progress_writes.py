@@ -7,11 +7,11 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.apply import event
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import UnitCounts
 from tpujob_operator.observe.state import Observed, Progress
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from tests.operator.building import NOW, job, jobset, observed, recorded
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import judge
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import QueuePosition, QueueState
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason
 
 SINCE = NOW - timedelta(minutes=7)

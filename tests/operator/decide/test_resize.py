@@ -7,10 +7,10 @@ import pytest
 
 from tests.operator.building import ended, host, job, jobset, observed, recorded
 from tests.statuses import flat, grouped
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.checks.resize import wanted_workers
 from tpujob_operator.observe.state import WorkerJob
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type, condition
 
 SETTINGS = Settings(max_pods=10)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, stored
 from tests.statuses import flat, grouped
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.first_failure import first_failure
 from tpujob_operator.decide.causes.restart_accounting import (
     account,
@@ -20,7 +21,6 @@ from tpujob_operator.decide.causes.restart_accounting import (
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, LostNode, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status
 from tpujob_resource.models.stored import read_status

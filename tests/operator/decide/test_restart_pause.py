@@ -9,6 +9,7 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import (
     LONGEST_PAUSE_SECONDS,
     MOST_UNEXPLAINED,
@@ -19,7 +20,6 @@ from tpujob_operator.decide.causes.restart_accounting import (
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type, condition
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
 from tpujob_resource.models.times import format_time

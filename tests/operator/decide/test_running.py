@@ -9,9 +9,9 @@ import pytest
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import Decision, decide, judge
 from tpujob_operator.observe.state import Ended, Host, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason
 from tpujob_resource.models.phases import Phase

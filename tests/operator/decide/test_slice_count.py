@@ -10,12 +10,12 @@ import pytest
 
 from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import recorded_between
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.checks.slice_count import LONGEST_PAUSE_SECONDS, complete_slices, size
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Host, LostNode, Observed, QueueState
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.restart_causes import Cause

@@ -9,11 +9,11 @@ import pytest
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed, PolicyState
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.times import format_time

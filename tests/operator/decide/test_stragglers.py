@@ -7,9 +7,9 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, condition, job, jobset, observed, recorded
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Type
 from tpujob_resource.models.times import format_time
 

@@ -10,6 +10,7 @@ import pytest
 from tests.operator.building import job
 from tests.operator.building import jobset as running
 from tests.operator.observe.test_free_slices import KEY, TPU, jobset
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import JOBSETS, WORKLOADS, Storage
 from tpujob_operator.kube.requests import Resource
@@ -19,7 +20,6 @@ from tpujob_operator.observe.free_slices import need_of
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Host
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.stored import StoredJob
 
 type Object = dict[str, Any]

@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from tests.operator.manifests import manifest
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import JOBSETS, PODS, Storage
 from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.free_slices import FreeSliceReader, may_run, need_of, pod_amounts
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.operator.building import JOB_UID, JOBSET_UID, NOW, job, pod, recorded
 from tests.operator.observe.test_hostile_pods import labels, pods, text, times
 from tests.statuses import flat, grouped
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
@@ -23,7 +24,6 @@ from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.phases import TERMINAL, Phase
 from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.operator.building import BOTH, JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
 from tests.statuses import flat
 from tpujob_contract.reports.report import FIELDS as REPORT_FIELDS
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
 from tpujob_operator.observe.pod_state import pod_state
@@ -19,7 +20,6 @@ from tpujob_operator.observe.report import Progress, final_report, progress_from
 from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.observe.untrusted import parse_json
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.times import format_time
 from tpujob_resource.rules.load import Status
 

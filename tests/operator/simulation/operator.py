@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.operator.simulation.api import Faults, Server, SimulatedRequests
 from tests.operator.simulation.cluster import now
 from tests.operator.simulation.job_watch import SimulatedJobWatch
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.fair_queue import shared_by_namespaces
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.reconcile import RECONCILES_AT_ONCE, Reconciler
@@ -19,7 +20,6 @@ from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import Key, TerminationCache
-from tpujob_operator.settings import Settings
 
 SETTINGS = Settings()
 

@@ -11,8 +11,8 @@ from tests.operator.simulation.api import Object, Server
 from tests.operator.simulation.cluster import Cluster, is_of_attempt, is_ready
 from tests.operator.simulation.promises import JOBS
 from tests.operator.simulation.world import NAME, World
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import recorded_between
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.stored import read_status
 

@@ -13,10 +13,10 @@ from tests.operator.simulation.api import Faults, Object, Server
 from tests.operator.simulation.cluster import Cluster
 from tests.operator.simulation.promises import JOBS, Promises
 from tests.statuses import flat
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller import resync
 from tpujob_operator.kube import errors
 from tpujob_operator.observe import report_poller
-from tpujob_operator.settings import Settings
 
 NAME = "llama"
 

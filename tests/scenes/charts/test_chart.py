@@ -24,7 +24,7 @@ from tests.harness.operator_process import NAME, rules
 from tools.localcluster import binaries
 from tpujob_contract import kubernetes_names
 from tpujob_contract.connections.ports import REPORT
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 from tpujob_resource.crd.build import custom_resource_definition
 
 JOBSET = Path(__file__).parents[2] / "resource" / "jobset" / "golden" / "queued.jobset.yaml"

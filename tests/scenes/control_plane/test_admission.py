@@ -15,7 +15,7 @@ from tests.wrong_inputs.table import WRONG
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.rules.load import load_job

@@ -18,6 +18,7 @@ from tests.scenes.control_plane.proxy import Proxy
 from tools.localcluster import pods
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.apply import act
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -28,7 +29,6 @@ from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 
 pytestmark = pytest.mark.control_plane
 

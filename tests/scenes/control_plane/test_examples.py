@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.harness.jobs import Jobs
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 

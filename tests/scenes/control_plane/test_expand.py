@@ -9,7 +9,7 @@ from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.pods import wait_for_pods
 from tpujob_contract import kubernetes_names
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.rules.load import load_job

@@ -13,7 +13,7 @@ from tests.scenes.control_plane.requests_made import jobsets_created, requests_m
 from tools.localcluster import pods
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
-from tpujob_operator.settings import Settings
+from tpujob_operator.base.settings import Settings
 from tpujob_resource.models.times import format_time
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]

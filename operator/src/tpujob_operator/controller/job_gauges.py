@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
 from tpujob_operator.observe.terminations import Key
 from tpujob_resource.models.phases import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase
 from tpujob_resource.models.restart_causes import RESTARTS

@@ -22,11 +22,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import LEASES, Storage
 from tpujob_operator.kube.requests import Object
-from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
 

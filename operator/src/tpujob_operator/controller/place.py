@@ -7,13 +7,13 @@ import contextlib
 import logging
 
 from tpujob_contract import kubernetes_names
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.place import is_over, place_step
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import PRIORITY_CLASSES, WORKLOADS, Storage, Target
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.observe.workloads import interval_seconds, workloads_of
-from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.apply import act
 from tpujob_operator.controller.fair_queue import shared_by_namespaces
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
@@ -24,7 +25,6 @@ from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.phases import TERMINAL, Traits
 
 logger = logging.getLogger(__name__)

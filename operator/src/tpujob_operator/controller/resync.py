@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from tpujob_contract import kubernetes_names
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
@@ -22,7 +23,6 @@ from tpujob_operator.kube.errors import backoff_seconds
 from tpujob_operator.kube.list_watch import isolated
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Key, TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.models.stored import StoredJob
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
 
 ALLOWED_SECONDS = 120.0
 """How long the watch may lag behind a list before it counts as dead."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from tpujob_contract import kubernetes_names
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube.client import JOBSETS, PODS, Storage
 from tpujob_operator.kube.list_watch import ListWatch, Sink
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.cache import Cache, name_of
 from tpujob_operator.observe.terminations import TerminationCache
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.stored import read_status
 
 LAG_SECONDS = 1.0

@@ -22,12 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide import in_place
 from tpujob_operator.decide.checks import completion, creation, node_avoidance, resize, running, slice_count
 from tpujob_operator.decide.record import status as status_after
 from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition, sentence

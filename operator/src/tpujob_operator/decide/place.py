@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.verdict import Object
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.jobset.workload import build_workload

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.status import NodeFailures

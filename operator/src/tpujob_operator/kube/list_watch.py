@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.errors import backoff_seconds

@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
 from tpujob_operator.kube import errors
 from tpujob_resource.models.decoding import decoded
 

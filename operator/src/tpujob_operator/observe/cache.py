@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
 from tpujob_operator.kube.client import JOBS, JOBSETS
 from tpujob_operator.kube.requests import Object, Resource, encoded
 from tpujob_operator.observe.from_objects import jobset_state

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tpujob_contract import kubernetes_names
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import (
     JOBS,
@@ -34,7 +35,6 @@ from tpujob_operator.observe.services import ServiceReader
 from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicyState, QueueState, WorkerJob
 from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.observe.workloads import WorkloadReader
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.job import is_elastic, shares_units
 from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.spec import launcher_serves_account

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
-from tpujob_operator import metrics
+from tpujob_operator.base import metrics
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.report_client import ask_both, in_place_url, report_url
 from tpujob_operator.observe.state import Host

@@ -8,13 +8,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import describe
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide import in_place
 from tpujob_operator.decide.causes import attempt_cause, restart_accounting
 from tpujob_operator.decide.causes.first_failure import first_failure
 from tpujob_operator.decide.checks.running import stopping
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import TERMINAL, Phase

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpujob_contract import kubernetes_names
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.node_failures import avoided
 from tpujob_operator.decide.checks.queue import is_suspended_without_jobset, leaving_queue
 from tpujob_operator.decide.verdict import POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.access import build_secret
 from tpujob_resource.jobset.build import build_jobset, spec_hash

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpujob_contract.exit_codes import describe
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.node_failures import MOST_AVOIDED, avoided
 from tpujob_operator.decide.checks import running
 from tpujob_operator.decide.checks.between_attempts import is_between_attempts, same_run_anew
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.scheduling import avoidance_label
 from tpujob_resource.messages.conditions import Reason, sentence

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Observed, QueueState
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.messages.conditions import Reason, ended, sentence
 from tpujob_resource.models.phases import Phase

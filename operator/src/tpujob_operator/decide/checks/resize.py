@@ -6,8 +6,8 @@ to go (kubernetes/enhancements:keps/sig-apps/3715-elastic-indexed-job).
 
 from __future__ import annotations
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import TERMINAL

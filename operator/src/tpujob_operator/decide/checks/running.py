@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import REPLACED
 from tpujob_contract.reports.termination_message import program_code
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes import attempt_cause, restart_accounting
 from tpujob_operator.decide.checks import capacity, resize, stall
 from tpujob_operator.decide.checks.queue import is_suspended_without_jobset, leaving_queue, waiting, why_taken_back
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Host, JobSetState, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, Type, condition, ended, sentence

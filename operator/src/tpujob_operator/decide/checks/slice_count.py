@@ -14,13 +14,13 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import committed_step
 from tpujob_operator.decide.checks import running
 from tpujob_operator.decide.checks.between_attempts import are_all_ready, is_between_attempts, is_judged, same_run_anew
 from tpujob_operator.decide.checks.queue import waiting
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import Phase

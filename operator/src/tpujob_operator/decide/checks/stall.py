@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes import restart_accounting
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Host, Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, ended, sentence
 from tpujob_resource.models.phases import RUNNING_PHASES
 from tpujob_resource.models.status import Status

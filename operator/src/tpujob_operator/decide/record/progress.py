@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide import in_place
 from tpujob_operator.decide.causes.restart_accounting import recorded_between
 from tpujob_operator.decide.checks.stall import reported_step
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status, Units

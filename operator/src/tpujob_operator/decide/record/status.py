@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide import in_place
 from tpujob_operator.decide.causes import attempt_cause, restart_accounting
 from tpujob_operator.decide.causes.evidence import disruption_to_record, missing_to_record
@@ -15,7 +16,6 @@ from tpujob_operator.decide.record.progress import Fields
 from tpujob_operator.decide.record.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason
 from tpujob_resource.models.phases import RUNNING_PHASES, TERMINAL, Phase
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
