@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.processes import Run, start
 from tpujob_contract import ExitCode
-from tpujob_sdk.splitting import own_part
+from tpujob_sdk.place import own_part
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.errors import ConfigurationError
 

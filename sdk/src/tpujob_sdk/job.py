@@ -13,11 +13,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpujob_sdk.agreed_calls import AgreedCalls
 from tpujob_sdk.lanes import Lanes
 from tpujob_sdk.options import Options
-from tpujob_sdk.place import Place
+from tpujob_sdk.place import Place, own_part
 from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
 from tpujob_sdk.sharding import fsdp_shardings, placed
-from tpujob_sdk.splitting import own_part
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.config.schema import TrackersConfig
 from tpujob_trainer.data.formats.webdataset import Sample

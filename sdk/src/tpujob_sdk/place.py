@@ -1,12 +1,15 @@
-"""The place of a process in its job: its process, slice and host indexes."""
+"""The place of a process in its job, and a list of items split over the processes."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tpujob_contract import DistributedProcess, IndependentWorker, read_environment
+from tpujob_trainer.distributed.kv_store import Coordination
+from tpujob_trainer.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +54,24 @@ def place(environ: Mapping[str, str] = os.environ) -> Place:
     if isinstance(process, IndependentWorker):
         return Place(process=process.worker, processes=process.workers, chips_per_host=process.chips_per_host)
     return Place()
+
+
+LIMIT_SECONDS = 60.0
+
+
+def own_part[T](items: Sequence[T], coordination: Coordination, name: str) -> list[T]:
+    """Every n-th item of n processes, from the process's index on; all processes must call this, with a new name.
+
+    Raises:
+        ConfigurationError: process 0 has different items, or there are fewer items than processes.
+    """
+    count, digest = len(items), hashlib.blake2b(repr(items).encode(), digest_size=8).hexdigest()
+    problem = None
+    if count < coordination.num_processes:
+        problem = f"{count} items for {coordination.num_processes} processes; split smaller parts, as files or indexes"
+    of_lead = coordination.lead_decides(name, lambda: [count, digest], limit_seconds=LIMIT_SECONDS)
+    if of_lead != [count, digest]:
+        problem = f"process 0 has {of_lead[0]} items, this process {count} other ones; sort them: sorted(glob(…))"
+    if problem is not None:
+        raise ConfigurationError(f"job.split: {problem}")
+    return list(items[coordination.process_id :: coordination.num_processes])

@@ -14,15 +14,69 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH
 from tpujob_contract.job_facts import ExtractionForecast, Facts, Place, Question, TrainingFigures, TrainingForecast
+from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
+from tpujob_trainer.data import inspection
 from tpujob_trainer.errors import ConfigurationError, NotFoundError, programs
 from tpujob_trainer.errors.programs import answer, log_to_stderr
+from tpujob_trainer.model.weights.read_shape import with_shape_read
 from tpujob_trainer.parsing.references import MissingModuleError
 from tpujob_trainer.storage.remote import RETRYING
-from tpujob_trainer.tasks import extraction_estimate, training_forecast
+from tpujob_trainer.tasks import extraction_estimate
 from tpujob_trainer.tasks.prerequisites import check_prerequisites
 from tpujob_trainer.train.arithmetic import arithmetic
+
+BYTES_PER_PARAMETER = 12
+"""Of a checkpoint: a float32 weight and AdamW's two float32 moments; Lion and Adafactor need less."""
+
+COMPRESSED = 0.924
+"""Compression ratio of Zstandard, which Orbax uses, for normally distributed float32: only sign and exponent have less
+than 8 bits of information per byte."""
+
+
+def forecast(config: TrainerConfig, *, steps: int, tokens: int) -> TrainingForecast:
+    """The forecast of a run of `steps` steps and `tokens` tokens.
+
+    Raises:
+        TrainerError: the error that training would end with.
+    """
+    tokenizer = data.load_tokenizer(config.data)
+    manifest = data.make_manifest(config.data)
+    sampled = inspection.sample_rows(manifest, tokenizer, seed=config.seed, examples=0)
+    num_bytes = int(manifest.unit_bytes.sum())
+    size = inspection.size_of(manifest, sampled)
+    in_epoch = size.tokens
+    shape = with_shape_read(config.model).resolve(vocabulary=tokenizer.vocab_size, platform="tpu")
+    checkpoint = round(shape.num_parameters * BYTES_PER_PARAMETER * COMPRESSED)
+    kept = config.checkpoint.keep + config.checkpoint.keep_best
+    if config.checkpoint.keep_every_steps:
+        kept += steps // config.checkpoint.keep_every_steps
+    return TrainingForecast(
+        rows=size.rows,
+        is_exact=size.is_exact,
+        skipped=dict(sampled.skipped),
+        rows_sampled=sampled.rows,
+        tokens_in_data=in_epoch,
+        passes=tokens / in_epoch if in_epoch else None,
+        read_bytes=round(num_bytes * tokens / in_epoch) if in_epoch else None,
+        parameters=shape.num_parameters,
+        vocabulary=tokenizer.vocab_size,
+        checkpoint_bytes=checkpoint,
+        checkpoints=kept,
+        output_bytes=checkpoint * kept,
+        scratch_bytes_per_host=0,
+    )
+
+
+def planned(config: TrainerConfig) -> tuple[int, int]:
+    """Steps and tokens of a run whose model's shape is not known."""
+    length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
+    batch = (config.batch_size or max(1, DEFAULT_BATCH_TOKENS // length)) * length
+    steps = config.steps or -(-(config.tokens or 0) // batch)
+    return steps, steps * batch
+
 
 REACH_SECONDS = 2.0
 """Limit for storage to answer."""
@@ -77,8 +131,8 @@ def _forecast(
         return extraction_estimate.forecast(config, config.extract, workers=workers)
     if config.task != "pretrain":
         raise ConfigurationError(f"{BLOCK}.task: {config.task} has no forecast; pretrain and extract have one")
-    steps, tokens = training_forecast.planned(config) if figures is None else (figures.steps, figures.tokens)
-    return training_forecast.forecast(config, steps=steps, tokens=tokens)
+    steps, tokens = planned(config) if figures is None else (figures.steps, figures.tokens)
+    return forecast(config, steps=steps, tokens=tokens)
 
 
 def main() -> int:

@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tpujob_contract import DistributedProcess, Process
+from tpujob_trainer import data
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.corpus.extract import batches, description, units
@@ -18,14 +20,46 @@ from tpujob_trainer.corpus.extract.batched import BatchedWork
 from tpujob_trainer.corpus.extract.programs import Program
 from tpujob_trainer.corpus.extract.rows import tokens_of
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
+from tpujob_trainer.distributed.host_check import versions
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.shape import described
 from tpujob_trainer.storage import is_local, open_bucket
-from tpujob_trainer.tasks.batch.identity import identity_of
-from tpujob_trainer.tasks.batch.model import make_weights, weights_fingerprint
-from tpujob_trainer.tasks.batch.parts import BatchParts, assemble_batch
+from tpujob_trainer.tasks.batch.parts import BatchParts, assemble_batch, make_weights, weights_fingerprint
 from tpujob_trainer.tasks.batch.worker import Worker
+
+
+def identity_of(parts: BatchParts) -> dict[str, Any]:
+    """The values that determine the output, by field."""
+    task, manifest = parts.task, parts.manifest
+    return {
+        "corpus": manifest.fingerprint,
+        "units": manifest.num_units,
+        "rows": manifest.num_rows,
+        "sources": [source.root for source in manifest.sources],
+        description.TASK: task.name,
+        f"{BLOCK}.model": described(parts.shape),
+        description.FROM: parts.config.model.from_,
+        f"{BLOCK}.seed": parts.config.seed,
+        f"{BLOCK}.data.tokenizer": parts.tokenizer.fingerprint,
+        f"{BLOCK}.sequenceLength": parts.length,
+        **{f"{task.field}.{key}": value for key, value in task.described.items()},
+        f"{task.field}.format": task.units.format,
+        **_columns(manifest),
+        description.IMAGE: description.image(versions()),
+    }
+
+
+def _columns(manifest: data.Manifest) -> dict[str, Any]:
+    """The special-token handling by field; none for plain text and tokens, with the same IDs as in earlier releases."""
+    found = {}
+    for number, source in enumerate(manifest.sources):
+        is_plain = source.column.kind in ("text", "tokens") and source.column.special_tokens != "text"
+        if not is_plain:
+            part = f"mixture[{number}]." if number else ""  # the first keeps its key, for jobs that are resumed
+            found[f"{BLOCK}.data.{part}specialTokens"] = source.column.special_tokens
+    return found
 
 
 def run(

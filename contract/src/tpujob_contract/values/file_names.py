@@ -1,8 +1,23 @@
-"""Decides which files of a folder are text, by name and first bytes. Pure."""
+"""Names of the files that data sets consist of: their endings by format, and which files of a folder are text."""
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Mapping, Optional, Tuple
+
+_PACKED = ("", ".gz", ".zst")
+
+FILE_ENDINGS: Mapping[str, Tuple[str, ...]] = {
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow",),
+    "arrayrecord": (".array_record", ".arrayrecord"),
+    "tfrecord": (".tfrecord", ".tfrecords"),
+    "webdataset": (".tar", ".tar.gz", ".tgz", ".tar.zst"),
+    "jsonl": tuple(ending + packed for ending in (".jsonl", ".ndjson", ".json") for packed in _PACKED),
+    "csv": tuple(ending + packed for ending in (".csv", ".tsv") for packed in _PACKED),
+    "text": tuple(".txt" + packed for packed in _PACKED),
+}
+"""By the values of `spec.trainer.data.format`."""
+
 
 SAMPLE_BYTES = 8192
 """How many bytes of a file are examined."""
