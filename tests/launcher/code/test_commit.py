@@ -18,8 +18,8 @@ import pytest
 
 from tests.launcher.code.git_server import GitServer, commit, git
 from tpujob_contract import ExitCode
-from tpujob_contract.code import EMULATOR, STAMP
 from tpujob_contract.commands import INSTALL, INSTALL_COMMIT
+from tpujob_contract.job_code import EMULATOR, STAMP
 from tpujob_launcher.code import commit as program
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.commit import main

@@ -8,7 +8,7 @@ import pytest
 
 from tests.launcher.code.archives import Entry, archive, special
 from tpujob_contract import ExitCode
-from tpujob_contract import code as limits
+from tpujob_contract import job_code as limits
 from tpujob_launcher.code import archive as unpacking
 from tpujob_launcher.code import download
 from tpujob_launcher.code.archive import CodeRefused

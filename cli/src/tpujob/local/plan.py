@@ -18,7 +18,7 @@ from tpujob.local.placement import HERE, Placement
 from tpujob.output.errors import CommandError
 from tpujob_contract import commands
 from tpujob_contract import environment as names
-from tpujob_contract.code import DIRECTORY as CODE_DIRECTORY
+from tpujob_contract.job_code import DIRECTORY as CODE_DIRECTORY
 from tpujob_resource.jobset.expand import Pod, expand_pods
 
 _TPU_RESOURCE = "google.com/tpu"

@@ -14,8 +14,8 @@ import zlib
 from pathlib import Path
 from typing import IO, Any, Set, Type, Union
 
-from tpujob_contract.code import MAX_FILES, MAX_NAME_BYTES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.job_code import MAX_FILES, MAX_NAME_BYTES, MAX_UNPACKED_BYTES, STAMP
 
 _READ_ONLY = 0o444
 _READ_ONLY_PROGRAM = 0o555

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Dict, Optional
 
-from tpujob_contract.code import MAX_ARCHIVE_BYTES, MAX_FILES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_contract.commands import GIT_PROXIES
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.job_code import MAX_ARCHIVE_BYTES, MAX_FILES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_launcher.code.archive import CodeRefused, unpack
 from tpujob_launcher.code.install import as_program, emptied, end_when_asked, installed
 from tpujob_launcher.code.patience import TIMES, Unanswered, asked, times_of

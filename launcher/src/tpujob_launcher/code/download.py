@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Callable, Mapping, Optional
 
 from tpujob_contract import storage_address
-from tpujob_contract.code import EMULATOR, MAX_ARCHIVE_BYTES
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.job_code import EMULATOR, MAX_ARCHIVE_BYTES
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.patience import TIMES, Unanswered, asked
 

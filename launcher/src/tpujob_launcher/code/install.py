@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Callable, List, Mapping, Optional
 
-from tpujob_contract.code import STAMP
+from tpujob_contract.job_code import STAMP
 from tpujob_launcher.code.archive import CodeRefused, unpack
 from tpujob_launcher.code.download import Token, download
 from tpujob_launcher.code.patience import TIMES, times_of

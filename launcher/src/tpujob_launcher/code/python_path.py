@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from tpujob_contract import environment
-from tpujob_contract.code import PATCHES, SOURCES
+from tpujob_contract.job_code import PATCHES, SOURCES
 from tpujob_launcher.code import interpreter
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.install import installed

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tpujob_contract import storage_address
-from tpujob_contract.code import EMULATOR
+from tpujob_contract.job_code import EMULATOR
 from tpujob_launcher.code.download import endpoint, machine_token, object_url, opened
 
 COMMITTED = "commit_success.txt"

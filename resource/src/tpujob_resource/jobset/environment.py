@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tpujob_contract import code, kubernetes_names
 from tpujob_contract import environment as names
+from tpujob_contract import job_code, kubernetes_names
 from tpujob_contract.connections import ports
 from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.jobset.multislice_network import libtpu_arguments
@@ -95,7 +95,7 @@ def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> lis
     if spec.checkpoint_dir is not None:
         variables.append(_constant(names.CHECKPOINT_DIR, spec.checkpoint_dir))
     if spec.code is not None:
-        variables += [_constant(names.CODE, code.DIRECTORY), _constant(names.CODE_SHA256, spec.code.identity)]
+        variables += [_constant(names.CODE, job_code.DIRECTORY), _constant(names.CODE_SHA256, spec.code.identity)]
     if spec.packages is not None:
         of_packages = {names.REQUIREMENTS: spec.packages.requirements, names.WHEELS: spec.packages.wheels}
         variables += [_constant(name, path) for name, path in of_packages.items() if path is not None]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpujob_contract import commands, kubernetes_names
-from tpujob_contract.code import DIRECTORY, EMULATOR
 from tpujob_contract.connections import ports
+from tpujob_contract.job_code import DIRECTORY, EMULATOR
 from tpujob_resource.jobset.environment import (
     build_attempt,
     build_environment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from tpujob_contract import code, commands
+from tpujob_contract import commands, job_code
 from tpujob_resource.jobset.environment import HOME
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.volumes import Volume
@@ -50,7 +50,7 @@ def _own_mounts(job: TpuTrainingJob) -> dict[str, str]:
     if job.spec.trainer is None:
         mounts[LAUNCHER] = commands.CARRIED_DIRECTORY
     if job.spec.code is not None:
-        mounts[CODE] = code.DIRECTORY
+        mounts[CODE] = job_code.DIRECTORY
     return mounts
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tpujob.output.errors import CommandError
-from tpujob_contract.code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
+from tpujob_contract.job_code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_launcher.code.archive import leads_out
 
 _CONFIDENTIAL = re.compile(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tpujob.job.code.files import CodeFiles, files_of_commit, find_files
 from tpujob.output.errors import CommandError
-from tpujob_contract.code import MAX_ARCHIVE_BYTES
+from tpujob_contract.job_code import MAX_ARCHIVE_BYTES
 
 _PROGRAM, _FILE = 0o755, 0o644
 

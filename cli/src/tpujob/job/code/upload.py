@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, storage_address
-from tpujob_contract.code import EMULATOR
+from tpujob_contract.job_code import EMULATOR
 from tpujob_contract.whole_file import replaced
 from tpujob_launcher.code import download
 
