@@ -30,7 +30,7 @@ from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.server import Server
-from tpujob_operator.observe import report_client
+from tpujob_operator.observe import report_poller
 
 SECONDS = 20.0
 REQUEST = {
@@ -232,7 +232,7 @@ def _poll(folder: Path) -> None:
         server = await asyncio.start_server(answered, "127.0.0.1", 0)
         async with server, aiohttp.ClientSession() as session:
             port = server.sockets[0].getsockname()[1]
-            json.dumps(str(await report_client.ask(session, f"http://127.0.0.1:{port}/report")))
+            json.dumps(str(await report_poller.ask(session, f"http://127.0.0.1:{port}/report")))
 
     with _no_error_logged():
         asyncio.run(poll())

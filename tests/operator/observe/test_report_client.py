@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.operator.building import host
 from tpujob_operator.observe.in_place import InPlaceAccount
 from tpujob_operator.observe.report import Progress, progress_from_report
-from tpujob_operator.observe.report_client import NOT_REPORTED, ask, ask_both, report_url
+from tpujob_operator.observe.report_poller import NOT_REPORTED, ask, ask_both, report_url
 from tpujob_operator.observe.state import Host
 from tpujob_resource.models.restart_causes import Cause
 

@@ -30,8 +30,7 @@ import kopf
 from tpujob_contract import kubernetes_names
 from tpujob_operator.base import metrics
 from tpujob_operator.base.settings import Settings
-from tpujob_operator.controller.kopf_loop import run_to_the_first_end
-from tpujob_operator.controller.kopf_session import KopfSession, job_of
+from tpujob_operator.controller.kopf_session import KopfSession, job_of, run_to_the_first_end
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import JOBS, Storage, client_configuration
 from tpujob_operator.kube.errors import backoff_seconds

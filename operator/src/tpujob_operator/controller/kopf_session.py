@@ -1,4 +1,4 @@
-"""The HTTP session of kopf, which answers it with no more of a job than its identity.
+"""What kopf gets from us: an event loop of its own, and an HTTP session that answers with identities of jobs.
 
 Kopf decodes with a parser that a deeply nested job ends, and with it the watch of all jobs; and it keeps whole pages.
 
@@ -9,8 +9,11 @@ Kopf decodes with a parser that a deeply nested job ends, and with it the watch 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Self
 
 import aiohttp
@@ -21,6 +24,9 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.kube.client import JOBS
 from tpujob_operator.kube.requests import Object, lines
 from tpujob_resource.models.decoding import decoded, readable
+
+logger = logging.getLogger(__name__)
+
 
 _JOBS_PATH = re.compile(rf"{re.escape(JOBS.root)}(?:/namespaces/([^/]+))?/{JOBS.plural}$")
 _IDENTITY = ("namespace", "name", "uid", "resourceVersion")
@@ -92,3 +98,25 @@ def job_of(event: Any) -> Object:
     """The job of an event as the handler gets it."""
     job: Object = orjson.loads(event["object"]["job"])
     return job
+
+
+def run_to_the_first_end(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine in a new event loop, like asyncio.run, but does not wait for tasks that refuse to end.
+
+    Kopf leaves such tasks behind when its credentials are refused (they wait for new ones without end).
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, context: logger.debug("Left behind by the watching: %s", context))
+    try:
+        loop.run_until_complete(main)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=1))
+        # Connections that were just closed need an iteration of the loop to end.
+        loop.run_until_complete(asyncio.sleep(0.05))
+        with contextlib.suppress(TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), timeout=1))
+        loop.close()
