@@ -1,7 +1,5 @@
 """The command line: the list of its commands."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated, Any
 

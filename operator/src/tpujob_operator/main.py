@@ -5,8 +5,6 @@ parts ends the process with an error: all state is in the cluster, a start takes
 lost a part should not look alive.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -6,8 +6,6 @@ of its loop: a process that has continued without the call reports that, and the
 places.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """The base class of lanes and samples: batches with a position over all lanes that is stored in the checkpoint."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Decodes samples in worker processes, some batches ahead; the position is that of the batches taken."""
 
-from __future__ import annotations
-
 import collections
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The interface of a training loop to its job."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Global batches of tokens, which do not depend on the number of processes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 

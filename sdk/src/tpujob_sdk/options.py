@@ -1,7 +1,5 @@
 """The options of a run: saves and limits."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass, field

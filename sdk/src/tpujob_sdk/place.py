@@ -1,7 +1,5 @@
 """The place of a process in its job, and a list of items split over the processes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence

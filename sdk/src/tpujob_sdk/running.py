@@ -1,7 +1,5 @@
 """Runs a training loop, from the start of the process to its exit code."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import os

@@ -4,8 +4,6 @@ These are the trainer's own checkpoints: state and position in the data have one
 in the background, and any number of processes restores them by a vote, which sets damaged ones aside.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """FSDP shardings of weights and optimizer state: each array is divided over all devices along one dimension."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

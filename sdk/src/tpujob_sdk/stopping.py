@@ -7,8 +7,6 @@ the look after the highest count, which no process has passed. No device is invo
 nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

@@ -1,7 +1,5 @@
 """The trainer process: reads its environment, runs its task, and ends with an exit code of the contract."""
 
-from __future__ import annotations
-
 import gc
 import os
 from typing import NoReturn

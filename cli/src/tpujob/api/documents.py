@@ -1,7 +1,5 @@
 """Jobs as Python programs pass them: a file, or the resource as a dict."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SHA256SUMS: written as `sha256sum` does and read as `sha256sum --check` does."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The contents of a bundle, where they are in a checkout, and the README that says what to do with them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from string import Template

@@ -1,7 +1,5 @@
 """Image archives: written by the builder that has the image, and read for the names in them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

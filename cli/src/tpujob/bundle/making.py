@@ -1,7 +1,5 @@
 """`tpujob bundle`: makes a bundle, or completes an interrupted one."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

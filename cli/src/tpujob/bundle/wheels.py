@@ -3,8 +3,6 @@
 A wheel counts if the lock file has its SHA-256, wherever it was found: in the folder, in an older bundle, in an index.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

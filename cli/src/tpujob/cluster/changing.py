@@ -1,7 +1,5 @@
 """Changes of a job on the cluster: it is created, stopped, resumed and retried; the server validates strictly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

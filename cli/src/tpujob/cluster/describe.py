@@ -1,7 +1,5 @@
 """A job in sentences: its state, the reasons for it, what happened, what to do. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any

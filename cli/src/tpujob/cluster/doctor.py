@@ -1,7 +1,5 @@
 """Checks of what a cluster needs before a job can run: what was found, and what to do."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

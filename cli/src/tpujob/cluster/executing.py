@@ -1,7 +1,5 @@
 """A command on several hosts of a job at once: the lines that it writes, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import queue
 import threading

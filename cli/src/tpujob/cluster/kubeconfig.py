@@ -1,7 +1,5 @@
 """The client of the cluster that the kubeconfig names."""
 
-from __future__ import annotations
-
 import logging
 import os
 from contextlib import suppress

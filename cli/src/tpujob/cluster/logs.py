@@ -1,7 +1,5 @@
 """The logs of a job on the cluster: those of its pods, and the command for those of deleted pods."""
 
-from __future__ import annotations
-
 import heapq
 import queue
 import re

@@ -4,8 +4,6 @@ Flags as in the reference of `gcloud container node-pools create`; those of flex
 policies as in AI-Hypercomputer/xpk:src/xpk/core/capacity.py and src/xpk/core/nodepool.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod

@@ -4,8 +4,6 @@ The pod belongs to a minimal job, on CPU devices and outside every queue: it nee
 needs, and the operator gives it the image, the service account and the security context of a real job's pods.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Profiles of several processes at once: requests from this machine or in their containers, and the files."""
 
-from __future__ import annotations
-
 import base64
 import json
 import queue

@@ -1,7 +1,5 @@
 """Gives an existing job another spec: if necessary, saves and stops it first; it continues from its checkpoints."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Jobs as a table for people. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any

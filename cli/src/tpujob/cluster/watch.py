@@ -1,7 +1,5 @@
 """Follows a job to its end, a line for each change."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

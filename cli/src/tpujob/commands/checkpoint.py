@@ -1,7 +1,5 @@
 """`tpujob checkpoint`."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`tpujob extract`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

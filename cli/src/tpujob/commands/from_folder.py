@@ -4,8 +4,6 @@ Rows are in order of path and files are cut by size, so the same folder always g
 written next to the target and renamed at the end: a data set is complete or absent.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Iterator

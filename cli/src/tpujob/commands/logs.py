@@ -1,7 +1,5 @@
 """`tpujob logs`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Standard output and standard error that may go away: a pager that is left, a full disk, a terminal that is closed."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """`tpujob top`."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from typing import Annotated

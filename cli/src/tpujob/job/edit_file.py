@@ -1,7 +1,5 @@
 """Changes fields in a job's file, and keeps its comments and order."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

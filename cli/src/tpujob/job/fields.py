@@ -1,7 +1,5 @@
 """Every field of a job with its type and its meaning, from the schema in the CRD."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

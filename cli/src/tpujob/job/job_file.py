@@ -1,7 +1,5 @@
 """Reads a job from a file the way the API server would."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Mapping, Sequence

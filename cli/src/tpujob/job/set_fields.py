@@ -1,7 +1,5 @@
 """Sets fields of a job from the command line: `--set spec.trainer.steps=100`."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The jobs that commands write: that of `tpujob new`, and that of a program without a job file."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

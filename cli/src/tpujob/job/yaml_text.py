@@ -1,7 +1,5 @@
 """YAML that people write, as values of JSON. What its aliases make is bounded before anything is built."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Mapping

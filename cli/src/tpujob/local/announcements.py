@@ -1,7 +1,5 @@
 """Messages of `tpujob run` besides the progress: the opening, and events of its processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from tpujob.local.closing import short_path

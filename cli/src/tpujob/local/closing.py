@@ -1,7 +1,5 @@
 """The last lines of a run: its result, the cause, how to continue, and the file with its curves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tpujob run --detach`: a run in the background, which a lost connection does not end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Shows the progress of a run: one live line on a terminal, plain lines in a log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol

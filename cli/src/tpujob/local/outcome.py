@@ -1,7 +1,5 @@
 """The result of a run, from the exits of all its processes, and another run after a failure that it may fix."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence

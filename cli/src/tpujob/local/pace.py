@@ -1,7 +1,5 @@
 """The elapsed and remaining time of a run, and its losses, from the reports of one attempt. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

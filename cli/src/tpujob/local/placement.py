@@ -1,7 +1,5 @@
 """Which processes of a job, or of a program without a job file, `tpujob run` starts here, and on which devices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

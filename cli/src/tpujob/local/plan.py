@@ -6,8 +6,6 @@ TPU chips unless this machine has these, HOME is the user's own instead of a vol
 this environment.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The output of a custom program, with a hint when it falls silent, and notices of its launchers from their logs."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Reads the trainer's reports: over HTTP while it runs, from its files after its end."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """`tpujob run`: prepares a job, runs its processes on this machine, and prints the result."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

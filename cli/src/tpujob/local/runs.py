@@ -1,7 +1,5 @@
 """Runs on this machine: the process that leads each, its report ports and its logs."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """The TPU of this machine: its chips, and on a Cloud TPU VM which host of which slice this is."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import urllib.error

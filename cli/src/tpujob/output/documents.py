@@ -1,7 +1,5 @@
 """The output of a command for programs: one JSON or YAML document."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable

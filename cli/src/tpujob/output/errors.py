@@ -1,7 +1,5 @@
 """The error of the command line, with an exit code of the contract."""
 
-from __future__ import annotations
-
 from tpujob_contract import ExitCode
 from tpujob_contract.storage_address import redacted
 

@@ -1,7 +1,5 @@
 """Numbers as people read them, also as a word of block characters, and directories as they write them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

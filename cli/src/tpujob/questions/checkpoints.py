@@ -1,7 +1,5 @@
 """What the trainer answers about a checkpoint directory, in lines: checkpoints, attempts, curves."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A job's step, compiled for its slices: `tpujob check --compile` and `--suggest`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A data set as the trainer's code reads it, as data and as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

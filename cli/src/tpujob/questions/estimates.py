@@ -1,7 +1,5 @@
 """Hours, memory and cost of a job on its machines, from the trainer's figures and your prices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

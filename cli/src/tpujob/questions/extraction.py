@@ -1,7 +1,5 @@
 """What the trainer answers about an extraction, in lines."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The facts about a job in lines for people."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tpujob.output.words import counted, digit_range, magnitude, size, time_range

@@ -1,7 +1,5 @@
 """The resources and figures of a job before it takes any machine: `tpujob check`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping

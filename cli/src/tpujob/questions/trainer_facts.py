@@ -1,7 +1,5 @@
 """What the trainer says of a job before it starts: mistakes in data, tokenizer, directory and memory; its figures."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ last line of stdout. It explains a failure in the field `error` of that object o
 exit code of the contract.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

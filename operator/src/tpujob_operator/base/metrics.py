@@ -1,7 +1,5 @@
 """The operator's own metrics, all names in one place. What a job does is in the trainer's metrics, not here."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from prometheus_client import Counter, Gauge, Histogram

@@ -1,7 +1,5 @@
 """The settings of an installation of the operator, read from the environment once at start."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

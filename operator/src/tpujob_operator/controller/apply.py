@@ -1,7 +1,5 @@
 """Carries out a decision: the status first, then the one step. Preconditions of the writes prevent stale actions."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

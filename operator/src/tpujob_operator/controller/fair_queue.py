@@ -1,7 +1,5 @@
 """Which key runs next when the namespaces of a cluster share a number of places."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable
 

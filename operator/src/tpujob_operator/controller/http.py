@@ -8,8 +8,6 @@
   operator's loop nor its descriptors. The content of an answer comes from the loop, which owns the state.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

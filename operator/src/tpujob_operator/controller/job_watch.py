@@ -13,8 +13,6 @@
 JobSets and pods are watched by `kube.list_watch` instead: they are many, and kopf keeps each of them whole.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

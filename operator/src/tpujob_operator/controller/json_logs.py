@@ -1,7 +1,5 @@
 """Log lines as JSON objects, each with the job that it is about: for pods, whose logs are collected and searched."""
 
-from __future__ import annotations
-
 import json
 import logging
 from contextvars import ContextVar

@@ -7,8 +7,6 @@ Kopf decodes with a parser that a deeply nested job ends, and with it the watch 
 - All other requests are sent as they are.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -13,8 +13,6 @@
 no deadline for a request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

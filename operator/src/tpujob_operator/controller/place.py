@@ -1,7 +1,5 @@
 """Creates Workloads for the jobs that MultiKueue runs, and checks at intervals whether Kueue has evicted them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The reconcile that every trigger leads to: observe, decide, act, and schedule the next one."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ down. They start when a watch first reports an object and use its last reported 
 has missed (nolar/kopf:kopf/_core/engines/daemons.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -3,8 +3,6 @@
 Unlike with a canary object, nothing has to be written, and a cluster in which nothing happens raises no alarm.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

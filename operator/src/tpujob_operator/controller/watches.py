@@ -1,7 +1,5 @@
 """The watches of jobs, and of the JobSets and pods that were made for jobs: they feed the cache."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection
 from typing import Protocol

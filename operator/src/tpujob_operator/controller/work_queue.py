@@ -6,8 +6,6 @@
 - A run that fails is tried again after a growing, jittered delay; a request in the meantime runs sooner.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import heapq

@@ -16,8 +16,6 @@ An edited spec starts another incarnation: the commit is a status with the new i
 then on the old JobSet, which has its own number, is deleted, and the next one is created as above.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -17,8 +17,6 @@ These restarts do not count against `restarts.crashes`: their budget is `spec.in
 pods end, which is one more restart, charged as any other.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta

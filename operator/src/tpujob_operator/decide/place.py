@@ -5,8 +5,6 @@ A Workload that Kueue evicts keeps its quota until the controller of the job's k
 another one is created, which queues again; with it MultiKueue deletes both copies, of the job and of the Workload.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

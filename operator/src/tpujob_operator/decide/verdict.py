@@ -1,7 +1,5 @@
 """The parts of a verdict on a job: its phase, the reason for it, and the one step that follows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

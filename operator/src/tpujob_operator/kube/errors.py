@@ -1,7 +1,5 @@
 """Errors of requests to the API server, and delays before retries. The class of an error says whether a retry helps."""
 
-from __future__ import annotations
-
 import random
 
 

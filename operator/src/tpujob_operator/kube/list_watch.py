@@ -5,8 +5,6 @@
 - Every error is followed by another attempt, at growing and jittered intervals, without end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Collection, Iterator

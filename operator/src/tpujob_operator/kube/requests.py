@@ -1,7 +1,5 @@
 """Requests to the API server, with one answer or a stream of events. All client exceptions are converted here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@
 - A cache may lag behind the API server. Actions that cannot be undone require a fresh read, or a precondition.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

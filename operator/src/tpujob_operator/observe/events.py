@@ -1,7 +1,5 @@
 """Reads Kubernetes Events about a job's pods and JobSet when something is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Only the ClusterQueue's own quota in the flavors that Kueue assigned to the job 
 its cohort. While other Workloads wait in the ClusterQueue, nothing counts as free: they would get it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any

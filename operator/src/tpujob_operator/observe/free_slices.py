@@ -4,8 +4,6 @@ Counted as kube-scheduler would place them, by the criteria that these pods use:
 free resources. Machines that an autoscaler could add do not count, and other pending pods are ignored.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

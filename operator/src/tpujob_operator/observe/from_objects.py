@@ -1,7 +1,5 @@
 """Converts JobSets and pods, as the API server returns them, to the values that decisions use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

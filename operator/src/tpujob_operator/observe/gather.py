@@ -1,7 +1,5 @@
 """Collects what a decision about one job needs, from the cache or by fresh reads. Nothing is decided here."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

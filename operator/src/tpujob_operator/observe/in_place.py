@@ -3,8 +3,6 @@
 The user's pods write it: invalid values are dropped here, and `decide.in_place` limits how much valid ones count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -3,8 +3,6 @@
 A missing right is logged once and retried at intervals; counts for each job are read at intervals, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ A cordon alone is no evidence (a job that crashes on a cordoned node crashes by 
 marked by Kubernetes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

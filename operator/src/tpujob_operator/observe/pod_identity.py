@@ -1,7 +1,5 @@
 """Which host of which JobSet a pod is. Anyone can write labels, so they must agree with the pod's owner."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The fields of a pod that decisions need; only these are kept, of thousands of pods."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

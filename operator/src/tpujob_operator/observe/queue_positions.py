@@ -5,8 +5,6 @@ list of a LocalQueue serves all of its jobs. Positions are not computed from Wor
 sharing, and Workloads of other namespaces may not be readable.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict

@@ -3,8 +3,6 @@
 The user's pod writes it, so every value is checked; the trainer may have any version, so absent values are unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -6,8 +6,6 @@
 - A report with new content triggers a reconcile.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Callable

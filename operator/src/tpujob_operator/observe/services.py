@@ -1,7 +1,5 @@
 """Whether the Service by which the hosts of a job find each other is its JobSet's; read seldom while the job runs."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

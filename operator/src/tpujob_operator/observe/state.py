@@ -1,7 +1,5 @@
 """The observation of one TpuTrainingJob and its children: plain values, read once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

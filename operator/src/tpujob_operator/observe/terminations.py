@@ -4,8 +4,6 @@ It is kept in memory, limited by attempts and hosts. The next reconcile, moments
 the job's status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta

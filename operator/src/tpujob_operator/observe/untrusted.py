@@ -1,7 +1,5 @@
 """Values that a user's process or pod supplies, made safe to keep: text, JSON, counts in labels."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ The poll rate of all jobs together is limited: a queue may hold thousands. The w
 the JobSet is resumed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,7 +1,5 @@
 """The API server's rules for `spec.accelerator`: the form, then the sizes and shapes of each generation."""
 
-from __future__ import annotations
-
 from tpujob_resource.crd.cel import Rule, rule, text, texts
 from tpujob_resource.topology import suggestions
 from tpujob_resource.topology.tables import GENERATIONS, SMALL_3D, Generation

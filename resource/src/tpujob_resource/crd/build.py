@@ -1,7 +1,5 @@
 """The CustomResourceDefinition, made from the models: `python -m tpujob_resource.crd [--check] [FILE]`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

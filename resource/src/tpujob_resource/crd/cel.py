@@ -4,8 +4,6 @@ A rule is evaluated only on values that match the schema. Lists and maps that a 
 the API server refuses the whole definition for its cost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The API server's rules for edits (fields that are immutable, frozen in a running job, or raised) and for the size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tpujob_contract.corpus_tasks import CORPUS_TASKS

@@ -4,8 +4,6 @@ To read one field, it copies the schemas of all fields beside it, once if the fi
 present. So a rule should read few fields, at a place that has few.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

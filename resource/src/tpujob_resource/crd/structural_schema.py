@@ -5,8 +5,6 @@ code), no `additionalProperties: false` (Kubernetes prunes unknown fields, and k
 every string, list and map, without which the cost of the CEL rules cannot be bounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

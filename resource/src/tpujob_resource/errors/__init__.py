@@ -1,7 +1,5 @@
 """Errors in a resource, with messages for the user who wrote it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

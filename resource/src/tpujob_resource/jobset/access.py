@@ -6,8 +6,6 @@ The protocols of the coordinator and megascale ports have no authentication: any
 All egress is allowed, because we cannot know a job's buckets, data sets and registries.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob_contract import kubernetes_names

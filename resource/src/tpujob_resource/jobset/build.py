@@ -7,8 +7,6 @@
 - A live JobSet is never compared with a desired one, because webhooks change it: the hash identifies its inputs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The environment of a pod: only constants and field references, so that pods need no access to the API server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

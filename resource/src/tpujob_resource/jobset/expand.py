@@ -5,8 +5,6 @@ This module knows JobSet, not our jobs: all values come from the manifest, throu
 kubelet resolves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

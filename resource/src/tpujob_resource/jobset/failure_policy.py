@@ -1,7 +1,5 @@
 """The exit codes of the contract as failure policies of Job and JobSet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob_contract import kubernetes_names

@@ -7,8 +7,6 @@ claim devices (kubernetes-sigs/dranet). libtpu gets the names of the cards.
 Cards of each machine: GoogleCloudPlatform/cluster-autoscaler:pkg/cloudprovider/gke/machinetypes/dranet.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pod of a host: restricted profile, no token, all chips of the machine, and the command under the launcher."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

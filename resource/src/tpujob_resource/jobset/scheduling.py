@@ -4,8 +4,6 @@ Sub- and super-slices as in AI-Hypercomputer/xpk:src/xpk/core/scheduling.py and 
 provisioning as in GoogleCloudPlatform/cluster-toolkit:examples/gke-consumption-options.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Volumes of a pod, and their mounts in the main container: the operator's own, then those of the job."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import Any
 

@@ -6,8 +6,6 @@ containers with those of the JobSet that is created there, and refuses different
 (pkg/util/equality/podset.go): the operators of both clusters need the same images and settings.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -4,8 +4,6 @@
 Reasons are part of the interface: scripts match them. A message states the fact and, if the user must act, what to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Error messages for validation errors of the models, with the path of the field as the user wrote it."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,7 +1,5 @@
 """Error messages for the patterns of fields, which users see instead of the pattern."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tpujob_resource.models import fields

@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - tables, one line each
 """Remedies, by exit code of a host and by the reason why a container does not start."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

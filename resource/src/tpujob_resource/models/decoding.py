@@ -4,8 +4,6 @@ The API server stores values of 9,000 levels in fields without a schema. Parsers
 of a value, end at fewer; and a list is one document, which one such object makes unreadable.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

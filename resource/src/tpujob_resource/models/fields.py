@@ -1,7 +1,5 @@
 """The base class of all parts of a resource, types of values that occur more than once, and when a field may change."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import cache
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The phases of a job: each with its meaning, when it ends, and what holds of a job in it."""
 
-from __future__ import annotations
-
 from enum import Flag, StrEnum, auto
 from typing import Self
 

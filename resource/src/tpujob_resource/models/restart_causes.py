@@ -4,8 +4,6 @@ Status, metrics, dashboards and `tpujob describe` derive from these rows. The op
 (`tpujob_operator.decide.causes.attempt_cause`).
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Self
 

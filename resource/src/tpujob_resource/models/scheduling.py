@@ -1,7 +1,5 @@
 """Fields of `spec` that select machines: capacity, placement and tolerated taints."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints

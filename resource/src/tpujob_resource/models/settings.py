@@ -1,7 +1,5 @@
 """The settings of an installation of the operator that apply to every JobSet."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import metadata
 

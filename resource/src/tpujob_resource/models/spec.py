@@ -4,8 +4,6 @@ Defaults are here and not in the schema if defaulting by the API server would de
 exclude each other, and the rule reads only the fields that the user wrote.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints

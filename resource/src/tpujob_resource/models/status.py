@@ -1,7 +1,5 @@
 """`status` of a TpuTrainingJob: what the operator observed. Only the operator writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import reduce
 from typing import Annotated, Any, Literal, Self

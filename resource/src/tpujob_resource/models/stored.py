@@ -3,8 +3,6 @@
 `load.load_job` reports errors in a spec; here an invalid value counts as absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass

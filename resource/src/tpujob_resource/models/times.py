@@ -1,7 +1,5 @@
 """Times as Kubernetes writes them: UTC, to the second."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,7 +1,5 @@
 """Volumes of `spec`, which are mounted into the main container of every pod."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints

@@ -1,7 +1,5 @@
 """Rules for `spec.code` and `spec.packages`."""
 
-from __future__ import annotations
-
 from tpujob_contract.values.field_rules import absent, differs, given, matches, rule, several
 
 _EITHER = "give either archive and sha256, or repository and commit"

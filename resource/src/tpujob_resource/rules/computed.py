@@ -3,8 +3,6 @@
 The API server cannot evaluate all of them; each has the reason.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

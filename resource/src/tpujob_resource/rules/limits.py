@@ -1,7 +1,5 @@
 """Limits on the size of a job: for the stored spec, and those of the administrator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tpujob_resource.errors import InvalidField

@@ -1,7 +1,5 @@
 """The custom resource: the only place where a manifest becomes a job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Keys and defaults: AI-Hypercomputer/maxtext:src/maxtext/configs/base.yml; the si
 src/maxtext/configs/types.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Its import takes a fifth of the time of a short command, so this is used only for values that `schema_fit` rejects.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast

@@ -4,8 +4,6 @@ It knows only the keywords of the trainer's schema. A value that it rejects may 
 writes the messages. Without this module, each short command with a valid job would take a fifth longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

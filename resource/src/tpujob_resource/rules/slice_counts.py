@@ -1,7 +1,5 @@
 """The numbers of slices with which a job may run: `spec.slices`, or fewer if `spec.minSlices` allows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tpujob_resource.errors import InvalidField

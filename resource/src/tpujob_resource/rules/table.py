@@ -5,8 +5,6 @@ messages, and docs/reference/rules.md lists them. The trainer publishes the rule
 form; rules that need arithmetic over a topology, and so have no CEL, are in `computed.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ except those of the contract and of the presets that the trainer publishes with 
 a wrong type; they are skipped here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

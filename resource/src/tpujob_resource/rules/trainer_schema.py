@@ -4,8 +4,6 @@ The schema is a file of this package, written by `make generate`: the operator k
 importing it. Without the file every block passes, and only the trainer itself reports errors.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Finds all errors in a job whose fields are individually well-formed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

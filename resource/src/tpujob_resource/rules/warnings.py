@@ -1,7 +1,5 @@
 """Warnings about settings that are allowed but probably not intended. Each rule yields messages; none refuses a job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any

@@ -20,8 +20,6 @@ REP   gclouduniverse/reproducibility, Training/TPU-v5p/Mixtral-8X7B-Maxtext/scri
 AX    apple/axlearn, axlearn/common/compiler_options.py
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

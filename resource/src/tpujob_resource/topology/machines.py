@@ -3,8 +3,6 @@
 Source: GoogleCloudPlatform/cluster-autoscaler:pkg/cloudprovider/gke/machinetypes/deprecated_machine_types_config.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

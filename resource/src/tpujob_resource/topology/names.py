@@ -1,7 +1,5 @@
 """Groups of accelerator names, for rules that compare names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from tpujob_resource.topology.tables import GENERATIONS, Generation, Shape

@@ -4,8 +4,6 @@ Forms: a size, `v4-16`, whose number counts the same as in Google's names: Tenso
 for v5e and v6e; a shape in chips, `v6e:16x16`; and `cpu:2x4`, 2 hosts of 4 CPU devices.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

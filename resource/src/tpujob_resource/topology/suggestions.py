@@ -1,7 +1,5 @@
 """Messages about accelerator names: what a wrong name would mean, and which existing ones are close."""
 
-from __future__ import annotations
-
 import re
 from math import prod
 

@@ -8,8 +8,6 @@ JAX   jax-ml/jax, jax/_src/tpu_info.py
 DOCS  Cloud TPU documentation, "System architecture" of each generation
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod

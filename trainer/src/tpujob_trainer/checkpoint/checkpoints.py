@@ -9,8 +9,6 @@ Saved asynchronously by all processes.
 - While saves fail, training continues with the alarm on; when the last commit is too old, the run ends.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

@@ -1,7 +1,5 @@
 """The two sums over the words that one device holds of an array, in one pass over its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import jax

@@ -5,8 +5,6 @@
 Writes one JSON object to stdout; `tpujob checkpoint` runs it and formats that as text. Reads only small files.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from typing import Any

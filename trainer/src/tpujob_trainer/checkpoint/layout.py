@@ -4,8 +4,6 @@ A step is a checkpoint when its marker exists. The marker is written last and de
 (0.12.8) lists a folder of a file system without its marker, such as half a copy, as a checkpoint.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import json

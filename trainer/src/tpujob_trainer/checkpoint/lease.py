@@ -17,8 +17,6 @@ Orbax's threads wait 300 s for a folder that could not be created, and a Python 
 If canceled, they still wait until they are woken, which needs names of `orbax.checkpoint._src`: Orbax exports none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

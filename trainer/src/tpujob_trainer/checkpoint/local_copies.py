@@ -5,8 +5,6 @@
 - The newest two are kept, because a process may have written the newest one when another has not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import shutil

@@ -4,8 +4,6 @@ The file gets its name when all its content is on the disk, so that a file with 
 detect damage by the disk after that.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

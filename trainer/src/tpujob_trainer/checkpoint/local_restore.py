@@ -5,8 +5,6 @@ all vote before the devices exchange anything and again after the fingerprints. 
 next older ones are tried; older state is in the checkpoint directory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import time

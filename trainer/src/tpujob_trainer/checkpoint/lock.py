@@ -3,8 +3,6 @@
 The messages are about `spec.checkpointDir`; the modules that read the directory supply the facts.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -5,8 +5,6 @@
 - `lease.json`, elsewhere: renewed by process 0 while it lives, for the same purpose.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

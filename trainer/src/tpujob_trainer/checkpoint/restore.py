@@ -9,8 +9,6 @@ Process 0 proposes steps, all processes try and vote, and all go back to older s
   going back to an older step would lose work for nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import time

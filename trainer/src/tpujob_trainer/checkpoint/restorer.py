@@ -1,7 +1,5 @@
 """The state that a run continues from: newer copies on the hosts first, then the checkpoint directory."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Callable

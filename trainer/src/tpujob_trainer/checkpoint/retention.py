@@ -3,8 +3,6 @@
 Orbax's policies decide the same, but its BestN (0.12.8) keeps steps without metrics while there are `best` or fewer.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import queue

@@ -8,8 +8,6 @@
 - Each save has its own Orbax checkpointer and barrier names, so that a stuck save cannot block the next one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -6,8 +6,6 @@ It uses only keywords of Kubernetes' structural schemas. It has no defaults: the
 resources, and after a change, an old default would look like the user's choice. They are in the descriptions.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import dataclasses

@@ -3,8 +3,6 @@
 Batch and steps never depend on the number of devices: a run that moves to other hardware keeps its batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass

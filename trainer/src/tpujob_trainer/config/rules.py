@@ -1,7 +1,5 @@
 """Rules between the fields of the `trainer` block, which every reader of the block evaluates."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterator

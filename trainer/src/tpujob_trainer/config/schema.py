@@ -3,8 +3,6 @@
 A preset, data, and tokens or steps define a full run; the rest has defaults or is derived (`resolve`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Which columns of a source are trained on, and the settings that its rows depend on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The `data` block of a trainer configuration."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import json

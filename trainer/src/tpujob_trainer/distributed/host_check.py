@@ -4,8 +4,6 @@ All hosts get the same image by name. If its tag is pushed again, the next host 
 processes whose code differs in one place hang, or worse.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Process initialisation: own number, number of processes and coordinator, passed to JAX explicitly."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

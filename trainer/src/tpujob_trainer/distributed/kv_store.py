@@ -6,8 +6,6 @@ processes, all values read by all would be gigabytes. A collective call makes at
 This is the only module that uses `jax._src.distributed`, whose client JAX does not export.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -6,8 +6,6 @@
 - Messages that cannot be parsed are ignored, because a launcher may be of another release.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Errors that end a trainer process on purpose: each class is an exit code of the contract, each message one line."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tpujob_contract import ExitCode

@@ -1,7 +1,5 @@
 """Recognizes errors about too little device memory by their messages, and makes the error that ends the run."""
 
-from __future__ import annotations
-
 import re
 
 import jax

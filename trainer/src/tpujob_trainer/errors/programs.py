@@ -1,7 +1,5 @@
 """What every program of the trainer does: a log without secrets in any address, one answer on stdout, and its end."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

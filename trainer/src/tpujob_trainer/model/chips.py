@@ -5,8 +5,6 @@ each generation (bidirectional, all links of a chip together). Memory is what th
 CompileTimeHbmOom reports it (libtpu 0.0.50.1, `make tpu-compiler`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 GIB = 2**30

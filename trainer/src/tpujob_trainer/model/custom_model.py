@@ -6,8 +6,6 @@ matrix `[D, V]`, in which case no device ever has all logits. Its weights name t
 they are divided (`partitioning`). `custom` has the forms that it may have.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@
   If the first layers of a mixture have no experts, they are a separate stack (`ModelShape.stacks`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

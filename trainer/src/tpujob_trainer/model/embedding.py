@@ -11,8 +11,6 @@ summed in float32 on the device that holds it: in bfloat16, a token that occurs 
 its sum. Sums between slices are exchanged in the compute dtype, as those of the layers.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ No token is dropped: tokens are sorted by expert, and each expert's matrices mul
 (`jax.lax.ragged_dot`). Arrays: T tokens, E experts, X experts of each token, D embed, F mlp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

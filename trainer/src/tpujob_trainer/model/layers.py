@@ -7,8 +7,6 @@ The modules get their matrices in the compute dtype. They do not exchange data b
 (attention over the whole length, experts on other devices) are passed in as functions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

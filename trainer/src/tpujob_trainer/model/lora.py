@@ -4,8 +4,6 @@ W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). Tra
 separately, so that no gradient of W is computed; generation and export add them once.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which matrices get low-rank adapters, and how wide these are; without JAX."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

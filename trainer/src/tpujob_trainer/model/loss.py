@@ -7,8 +7,6 @@ hidden states are sent to devices that each hold a part of the vocabulary, or th
 Arrays: T tokens of a device, C tokens of a chunk, D embed, V vocabulary.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

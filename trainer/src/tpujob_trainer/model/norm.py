@@ -1,7 +1,5 @@
 """Fresh weights, with the names of their dimensions, and normalisation by the root of the mean square."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from flax import nnx

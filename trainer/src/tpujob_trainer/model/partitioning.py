@@ -13,8 +13,6 @@ Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, ex
 `embed` has `rank` divided instead.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

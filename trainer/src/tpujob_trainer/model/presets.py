@@ -1,7 +1,5 @@
 """Models by name, with the context and batch they are usually trained with: two small ones, and each family's own."""
 
-from __future__ import annotations
-
 from tpujob_trainer.model.families import FAMILY_PRESETS, Preset
 
 PRESETS: dict[str, Preset] = {

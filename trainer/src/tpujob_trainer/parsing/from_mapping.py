@@ -7,8 +7,6 @@
 - `20e9` arrives as 20000000000.0 from some YAML readers: a number without a fraction counts as an integer.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import types

@@ -1,7 +1,5 @@
 """Reads JSON objects from files that may be overwritten, cut off, or forged."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Python objects that a configuration names as `module:name`: a user's own model, loss or optimizer."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

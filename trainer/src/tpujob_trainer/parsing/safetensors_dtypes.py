@@ -1,7 +1,5 @@
 """Names of number types in safetensors files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 SAFETENSORS_DTYPES: Mapping[str, str] = {

@@ -1,7 +1,5 @@
 """The checkpoints of an attempt, and their entries in report, metrics and log."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

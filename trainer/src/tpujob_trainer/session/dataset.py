@@ -1,7 +1,5 @@
 """The data of a session: its units, made once by process 0, kept in the checkpoint directory for all processes."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping

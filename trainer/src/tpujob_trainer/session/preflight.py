@@ -4,8 +4,6 @@ Without it, a host with broken links or wrong results is noticed only when the l
 ends the run; a slow or unusual host causes a warning. One small program is compiled, so it takes about a second.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -1,7 +1,5 @@
 """The start and end of a run: the other processes, the report, the checkpoint directory, the attempt's file."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A tracker is added by its block in `config.schema.TrackersConfig`, its class in `telemetry/`, and a row here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.util

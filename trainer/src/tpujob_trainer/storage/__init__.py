@@ -4,8 +4,6 @@
 `remote` for ranges of large files with retries, `filesystems.located` for writers of whole folders.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 To add a backend, write a class with these methods in a module of its own, and open it in `storage`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

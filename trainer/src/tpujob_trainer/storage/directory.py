@@ -1,7 +1,5 @@
 """A directory on any storage: one listing with metadata, small files read and written, files uploaded."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime

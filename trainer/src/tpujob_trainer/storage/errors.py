@@ -1,7 +1,5 @@
 """Classifies errors of storage: access denied, missing, full, or out of reach; and those that end a run for them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import re

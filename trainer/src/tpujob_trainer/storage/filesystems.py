@@ -1,7 +1,5 @@
 """Opens addresses by fsspec: on a disk, listings follow symbolic links; the hub is read at one commit in a run."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """A bucket on any storage that fsspec opens, without writes on a version: fsspec has no common interface for them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 

@@ -3,8 +3,6 @@
 When a name is unknown or no server listens, the libraries retry for a minute without a message.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

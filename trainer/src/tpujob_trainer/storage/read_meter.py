@@ -3,8 +3,6 @@
 Every byte of a data file that this process requests from its storage is counted here, local disks included.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import itertools

@@ -4,8 +4,6 @@
 template. Here, only the answer "not found" means that a file does not exist.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import io

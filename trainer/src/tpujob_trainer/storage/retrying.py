@@ -4,8 +4,6 @@ If storage limits the rate of one thread of a process, that holds for all: they 
 while, because other hosts got the same answer at the same moment.
 """
 
-from __future__ import annotations
-
 import email.utils
 import logging
 import random

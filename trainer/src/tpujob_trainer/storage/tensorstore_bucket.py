@@ -4,8 +4,6 @@ TensorStore writes the arrays of checkpoints to the same place, has conditional 
 retries while storage is overloaded.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from typing import Any

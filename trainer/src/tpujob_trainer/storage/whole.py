@@ -4,8 +4,6 @@ A broken proxy or cache may answer 200 with a part of an object and a length tha
 are kept here can be recognized, so each is read again, and its length is asked for where it stays a part.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

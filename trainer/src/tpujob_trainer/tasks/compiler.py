@@ -1,7 +1,5 @@
 """Compiles functions so that no process waits in a collective for another one that still compiles."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

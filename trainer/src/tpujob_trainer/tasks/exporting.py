@@ -1,7 +1,5 @@
 """Exports the finished model in the Hugging Face format; all processes write after the last step."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """The configured hooks of the loop: evaluation, samples, callbacks, memory profiles and export."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

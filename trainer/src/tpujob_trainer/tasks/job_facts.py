@@ -5,8 +5,6 @@
 The argument is a `tpujob_contract.job_facts.Question`; stdout gets one JSON object, the `Facts`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -1,7 +1,5 @@
 """The parts of a pretraining run, assembled before its state is restored or created."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 

@@ -1,7 +1,5 @@
 """Finds simple mistakes in a job quickly and without devices: data, tokenizer, checkpoint directory, memory."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import json

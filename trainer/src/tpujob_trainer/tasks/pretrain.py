@@ -1,7 +1,5 @@
 """Pretraining: assembles the parts, restores or initializes the state, compiles and trains."""
 
-from __future__ import annotations
-
 import logging
 
 import jax

@@ -3,8 +3,6 @@
 For `tpujob doctor --probe`: the pod has the job's image and identity, so it gets the errors that the job would get.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import secrets

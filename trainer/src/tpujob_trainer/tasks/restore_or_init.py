@@ -1,7 +1,5 @@
 """The starting point of an attempt: the newest checkpoint that all processes can read, otherwise initial weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Mapping

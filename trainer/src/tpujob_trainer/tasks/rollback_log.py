@@ -4,8 +4,6 @@ Process 0 writes `nonfinite.json` before anything is undone: if the attempt dies
 batches and does not roll back again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -6,8 +6,6 @@ The file has no scripts and loads nothing. With `{"rows_of": DIRECTORY}` no file
 numbers of a run by step. Writes one JSON object to stdout; `tpujob report` and `tpujob.Run.metrics` start it.
 """
 
-from __future__ import annotations
-
 import datetime
 import html
 import json

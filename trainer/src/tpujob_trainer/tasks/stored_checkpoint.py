@@ -7,8 +7,6 @@ Writes one JSON object to stdout; `tpujob checkpoint` starts it. One process rea
 fit into its memory: all of them to verify, the weights in their stored type to export.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

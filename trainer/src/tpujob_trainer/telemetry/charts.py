@@ -1,7 +1,5 @@
 """Line charts as SVG, for pages without scripts that load nothing."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Callable, Iterator, Sequence

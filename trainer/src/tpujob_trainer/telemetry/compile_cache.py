@@ -6,8 +6,6 @@ that makes programs incompatible, so that old folders can be deleted. JAX_COMPIL
 With several CPU devices the cache is off: see `is_exact`.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import logging
 import re

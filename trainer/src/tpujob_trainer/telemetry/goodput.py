@@ -6,8 +6,6 @@ Process 0 writes `goodput.json`. It has the sums of earlier attempts and the las
 Steps after the last commit are lost with the attempt. Their time is estimated by their number and the mean step time.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -3,8 +3,6 @@
 Facts of the report are read from it at each scrape, so that they always agree with it; the rest is counted here.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence

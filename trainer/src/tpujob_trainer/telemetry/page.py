@@ -3,8 +3,6 @@
 All of its content is escaped text from the report; a policy forbids the browser to load or run anything else.
 """
 
-from __future__ import annotations
-
 import html
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The age of this process, including interpreter start and imports, and its memory. Linux only."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -6,8 +6,6 @@ ends the run.
 A thread writes them: the loop never waits for storage, and a failure never ends the run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging

@@ -4,8 +4,6 @@
 and if it was killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import datetime

@@ -3,8 +3,6 @@
 Only programs of this machine that know the job's secret, if it has one, may POST /profile, and no web pages.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

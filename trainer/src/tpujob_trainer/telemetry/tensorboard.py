@@ -3,8 +3,6 @@
 For a bucket, an event file is written to a local folder and copied at intervals: objects cannot be appended to.
 """
 
-from __future__ import annotations
-
 import secrets
 import tempfile
 import time

@@ -8,8 +8,6 @@ The file is rewritten for each text, so that it is complete at any time and on a
 has the newest thousand texts. A run that goes back to an earlier step replaces later ones.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -4,8 +4,6 @@ Only process 0 imports and opens a tracker: other hosts need neither its package
 fails to take are counted, and the first is logged; events that come too fast are dropped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import queue

@@ -5,8 +5,6 @@ folder `wandb/offline-run-…` in the checkpoint directory for each attempt, for
 appears when the attempt ends.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import os

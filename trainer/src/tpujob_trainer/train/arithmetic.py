@@ -4,8 +4,6 @@ Weights and their optimizer state are float32. Vectors count as divided, althoug
 sums of rows and columns do not count.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Global batches: makes arrays over all devices from the rows of each process, and tracks the data position."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import time

@@ -7,8 +7,6 @@ The batches are the same each time. They carry stop requests, as those of traini
 at the same batch, and the loop stops in order.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """Text generation by the model. All processes compute it, because the weights are divided over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Hooks of the loop, between two steps on all processes: sample texts, and user-defined callbacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -12,8 +12,6 @@ checked to be finite. Actions that depend on a clock or a signal (save now, stop
 with the metrics, so that all processes do them at the same step.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Optimizers and learning rate schedules, for the tree of whole weights."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

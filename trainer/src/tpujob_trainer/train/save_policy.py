@@ -7,8 +7,6 @@ All processes count steps; process 0 measures time, and its request travels with
 save before a stop follows from the duration of the last save.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ It is written for whole arrays; `partitioning` defines their shardings, and the 
 optimizer sees whole arrays, too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Publishes the progress of the loop: in the report, the metrics and trackers, and on process 0 in the log."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

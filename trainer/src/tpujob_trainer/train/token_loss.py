@@ -3,8 +3,6 @@
 If the model returns hidden states and an output matrix, logits are computed for a chunk of tokens at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

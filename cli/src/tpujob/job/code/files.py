@@ -1,7 +1,5 @@
 """The files that are packed: of a folder, with changes, but none that git ignores; or of one of its commits."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The code of a job: packed and stored for its pods, and unpacked and used on this machine."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

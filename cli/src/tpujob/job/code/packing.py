@@ -1,7 +1,5 @@
 """An archive of a folder; the same files give the same bytes."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Stores a file in a bucket or on a mounted volume, unless it is already there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A lost host first appears as crashes on other hosts. So the first end counts, an
 more than exit codes. A process whose message says that it lost another one did not crash by itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

@@ -6,8 +6,6 @@
   of the attempt, and those of the next one have not waited yet.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -4,8 +4,6 @@ A lost host appears as crashes on other hosts, and pods are readable for seconds
 soon as there is one, and replaced by an earlier cause of the same attempt, or by one of a later attempt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tpujob_contract.exit_codes import FATAL, ExitCode

@@ -5,8 +5,6 @@ which often comes back under its old name. Checkpoints in between do not reset t
 every few hours is the one to avoid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 

@@ -12,8 +12,6 @@ JobSet also counts some suspensions as restarts: pods that stop because the job 
 depending on when the Job controller looks.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta

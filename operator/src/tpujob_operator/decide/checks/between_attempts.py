@@ -3,8 +3,6 @@
 The pods of a JobSet are all made from one template that cannot change, so a change of it requires a new JobSet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob_operator.decide.verdict import Record, Statement, Verdict

@@ -4,8 +4,6 @@ Reasons and texts as in GoogleCloudPlatform/cluster-autoscaler:pkg/visibility/ev
 the upstream autoscaler. A TPU node pool may take hours; only what a person has to fix counts as an obstacle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Each function returns the verdict on an observation; None: it does not apply.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import describe

@@ -3,8 +3,6 @@
 Each function returns the verdict on an observation; None: it does not apply.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tpujob_contract import kubernetes_names

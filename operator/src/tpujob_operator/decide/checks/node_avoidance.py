@@ -4,8 +4,6 @@ The pods of a JobSet are all made from one template that cannot change, so each 
 restart, when all hosts start again anyway.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob_contract.exit_codes import describe

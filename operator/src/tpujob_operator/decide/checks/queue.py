@@ -5,8 +5,6 @@ suspended it. So a suspended job gives up its JobSet, and with it its place and 
 again and continues from the checkpoints.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from tpujob_operator.base.settings import Settings

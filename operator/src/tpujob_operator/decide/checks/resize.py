@@ -4,8 +4,6 @@ Kubernetes changes the size of an Indexed Job in place: new indexes are added at
 to go (kubernetes/enhancements:keps/sig-apps/3715-elastic-indexed-job).
 """
 
-from __future__ import annotations
-
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.observe.state import Observed
 from tpujob_resource.errors import InvalidJob

@@ -3,8 +3,6 @@
 Each function returns the verdict on an observation; None: it does not apply.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta

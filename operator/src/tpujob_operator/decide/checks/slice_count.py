@@ -8,8 +8,6 @@ as a restart, or against the budget of crashes.
 Hysteresis: every resize delays the next growth, and a failed growth doubles the delay.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any

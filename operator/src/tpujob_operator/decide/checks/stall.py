@@ -1,7 +1,5 @@
 """Whether a job whose hosts all run makes progress. An alarm only: the trainer's watchdog ends hanging processes."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from tpujob_operator.base.settings import Settings

@@ -1,7 +1,5 @@
 """The progress in status: the figures that process 0 reports, and when they are written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The status after a verdict. Fields that this version does not know (of a newer operator) are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

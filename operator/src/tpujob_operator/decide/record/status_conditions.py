@@ -1,7 +1,5 @@
 """The conditions after a verdict and a report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tpujob_contract import kubernetes_names

@@ -3,8 +3,6 @@
 The compiler reports the memory of a program; that grows with the rows, so the limit follows from two small programs.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

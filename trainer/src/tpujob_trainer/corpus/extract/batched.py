@@ -4,8 +4,6 @@ The thread that sends batches to the devices does nothing else: another one fetc
 have the first batches of a unit before the last values of the previous unit have arrived.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -5,8 +5,6 @@ has the same number of tokens at every length: half the length, twice the sequen
 every length, and the fewer batches the better.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass

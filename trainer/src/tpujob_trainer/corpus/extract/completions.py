@@ -5,8 +5,6 @@
 - A batch ends when every row has ended, or has the maximum number of tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

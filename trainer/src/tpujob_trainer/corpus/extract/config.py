@@ -1,7 +1,5 @@
 """The blocks `extract`, `score`, `embed` and `generate` of a trainer configuration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

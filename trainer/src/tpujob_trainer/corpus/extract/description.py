@@ -5,8 +5,6 @@ is named. The path of the model does not identify its weights; `weights.json` ha
 worker has read them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ distributed values, which compress like those of a layer. Rows with a common pre
 causal model: a compressor finds these.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Exit status: 0; 77 if there is no extraction; 1 if `verify` found a problem, or `merge` is not possible yet.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

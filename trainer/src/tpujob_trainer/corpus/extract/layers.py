@@ -4,8 +4,6 @@ Layer i is the i-th decoder layer, from 0: its residual stream is what leaves it
 transformers' models, and its attention and MLP outputs are what it adds to the stream.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 No file is copied: the index names the files of the results, and `datasets.load_dataset` opens those in the card's list.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Sequences are sharded over the devices of the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

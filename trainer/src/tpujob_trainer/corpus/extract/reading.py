@@ -3,8 +3,6 @@
 It reads every file format and type of value, from any storage; of remote parquet files only the requested columns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A unit's rows as tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -5,8 +5,6 @@ Arrays: B sequences, S positions, and up to M rows in each sequence, one after t
 Arrays: B sequences, S positions, up to M rows in a sequence, D width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Writes a unit's rows as files: Parquet, Arrow IPC or safetensors, of a set size."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

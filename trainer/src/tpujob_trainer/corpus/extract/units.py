@@ -1,7 +1,5 @@
 """The units of a corpus, cut by rows so that they make whole batches and files, and their values."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

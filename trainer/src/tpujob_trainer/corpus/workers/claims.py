@@ -7,8 +7,6 @@
 - A lease only avoids duplicate work. The object `done/<unit>.json` alone determines a unit's result.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

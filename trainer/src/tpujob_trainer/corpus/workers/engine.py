@@ -6,8 +6,6 @@
 - The first failure ends the loop: uploads under way are completed, everything else is released.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

@@ -3,8 +3,6 @@
 The cause is in the name, so that a listing is enough to count failures by cause.
 """
 
-from __future__ import annotations
-
 import collections
 import errno
 import itertools

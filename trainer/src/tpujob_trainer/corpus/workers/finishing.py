@@ -4,8 +4,6 @@ glibc has memory arenas for threads, up to eight for each core, and keeps what i
 with a bucket has a dozen threads: over thousands of units it needs no more memory, but its process grows.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import sys

@@ -5,8 +5,6 @@ for a while announces a listing in it; the worker whose announcement succeeds ma
 the object stops changing, and the next worker does the same.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

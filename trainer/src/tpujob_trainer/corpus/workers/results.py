@@ -4,8 +4,6 @@ If two workers finish the same unit, the first one's object counts. It names tha
 part of the result: all others are leftovers of workers that were killed or too late.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ that, it moves to a random place in one of the longest free stretches, so that w
 whatever their number.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A file's name contains the token of the lease, so that a repeated upload replace
 never write the same object.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The fields that every task of independent workers has, and what their engine requires of one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol

@@ -1,7 +1,5 @@
 """Digests and bytes of files without a footer."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, NamedTuple
 

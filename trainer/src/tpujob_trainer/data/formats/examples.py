@@ -5,8 +5,6 @@ The message is `Example{1: Features{1: map<string, Feature>}}`, and a feature on
 is empty, JSON with a brace: they cannot be mistaken for one another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -9,8 +9,6 @@ A file has parts, and a part has elements, which can be counted before anything 
 - Files that can only be read from the beginning: one part of one element, the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The supported formats."""
 
-from __future__ import annotations
-
 import re
 
 from tpujob_trainer.data.column import Column

@@ -4,8 +4,6 @@ Stricter than `tarfile`, which accepts a tar that is cut off after a member or i
 members with as many zeros as a header states, and reads headers of any size.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Protocol

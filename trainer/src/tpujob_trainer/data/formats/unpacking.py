@@ -5,8 +5,6 @@ text compresses 3 to 20 times. A single line or record may have a quarter of `ma
 compressed: a sparse file takes no space on its disk.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

@@ -1,7 +1,5 @@
 """Converts values of records to Arrow columns; which types a column may have."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

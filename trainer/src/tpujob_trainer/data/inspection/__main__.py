@@ -5,8 +5,6 @@
 `tpujob data inspect` runs it and formats its output as text. Needs no devices.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

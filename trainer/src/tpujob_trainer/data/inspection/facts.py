@@ -1,7 +1,5 @@
 """Inspects a data set before training: its size, its problems, and the first global batch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Tokenises some rows of a data set before training, shows them, and estimates the tokens of all rows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Files of a folder that are not read, and why. A folder of texts takes every file with text, whatever its name."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

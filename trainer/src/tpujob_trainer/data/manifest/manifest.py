@@ -5,8 +5,6 @@ other processes. A unit is a range of elements of one part (formats/format.py), 
 memory.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The same on every machine and with every version of numpy: only 64-bit integer a
 generator whose stream may change.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 

@@ -8,8 +8,6 @@ The plan depends on the data set, the batch size and the seed, never on the numb
 global batch is the same however the rows are distributed over hosts.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Before the first step, a file that is gone or changed is the user's to fix, and 
 cause is more often a mount that hangs or a copy in progress: to end the run would lose training for nothing.
 """
 
-from __future__ import annotations
-
 import collections
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Makes the manifest of a data set from its files, and checks that a configuration still refers to one."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import functools

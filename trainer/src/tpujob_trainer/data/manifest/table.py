@@ -1,7 +1,5 @@
 """The manifest as one parquet file beside the checkpoint: a row for each unit, readable by any parquet reader."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

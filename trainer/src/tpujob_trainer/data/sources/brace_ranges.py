@@ -3,8 +3,6 @@
 As in bash and webdataset, without nesting: numbers with their leading zeros, no letters; several braces multiply.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

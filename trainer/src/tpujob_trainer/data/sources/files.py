@@ -1,7 +1,5 @@
 """The files that a path refers to, and where they are read from."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import logging

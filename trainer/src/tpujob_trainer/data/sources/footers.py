@@ -1,7 +1,5 @@
 """Reads the footer of a parquet file, its last bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ A version is described by dataset_info.json beside its files (tensorflow_dataset
 tf.train.Example records in TFRecord or array record files.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

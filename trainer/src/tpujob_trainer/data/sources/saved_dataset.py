@@ -4,8 +4,6 @@ A state.json beside the files lists them; files that are not listed, such as cac
 DatasetDict has a folder for each split, and a dataset_dict.json that names them.
 """
 
-from __future__ import annotations
-
 import logging
 
 from tpujob_trainer.data.sources.files import DataFile, DataRoot

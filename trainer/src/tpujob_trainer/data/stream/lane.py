@@ -8,8 +8,6 @@ A lane either has no end, or ends with its last pass over the data: then its las
 are padding only. No document is left out.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field

@@ -5,8 +5,6 @@
 - An error in a thread is raised by `next()`.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import itertools

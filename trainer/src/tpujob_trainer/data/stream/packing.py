@@ -1,7 +1,5 @@
 """Packs spans of tokens into the rows of a batch: all rows of a process at once, with numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

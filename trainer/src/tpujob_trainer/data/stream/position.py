@@ -4,8 +4,6 @@ int32 [lanes, columns], on every device: row j holds the position of lane j (of 
 sources, one after the other), and is restored whole by any number of processes. A lane of a source takes 32 bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 They are daemon threads: a read that hangs on the network ends with the process, not the other way round.
 """
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import queue

@@ -4,8 +4,6 @@ The tars are the units: as for text, the plan determines which lane reads which 
 end; its position is a tar, and the next sample in that tar's shuffled order.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Converts rows to documents of tokens; a lane calls it with some rows at a time."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Tokenizers of models: tokenizer.json of Hugging Face, tokenizer.model of SentencePiece."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Writes rows with any columns as texts or conversations: by `data.template`, `data.messages` or `data.custom`."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Finds where a generated text ends, by the caller's stop strings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 

@@ -6,8 +6,6 @@ into words nor the special tokens: those of the encodings that OpenAI publishes 
 `added_tokens_decoder` of a tokenizer_config.json beside it.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import itertools

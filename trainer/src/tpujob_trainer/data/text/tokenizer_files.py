@@ -1,7 +1,5 @@
 """Reads the tokenizer that `data.tokenizer` names, of any supported kind."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@
 - It ends with `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler

@@ -1,7 +1,5 @@
 """Whether a stop of this process is requested, and how much of the grace period is left."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@
 - It runs in a thread and does not access the devices: it works even if the main thread hangs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import sys

@@ -4,8 +4,6 @@ Queries are not moved; the keys and values of a row are gathered over `context`.
 supports the length and the head width; otherwise, and on other devices, attention is computed in blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

@@ -7,8 +7,6 @@ Arrays: B rows, S query positions, T key positions, N query heads, K key heads, 
 V width of the values.
 """
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -4,8 +4,6 @@ Rotary positions apply to a part of each head; that part of the keys is shared b
 positions, D embed, N heads, H head width, V width of the values, R ranks of the latents, T rotary part of H.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import jax

@@ -1,7 +1,5 @@
 """Rotary positions: pairs of numbers rotated by an angle that grows with the position (Su and others 2021)."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -4,8 +4,6 @@ Fully masked blocks are not computed, and scores never leave on-chip memory
 (jax-ml/jax:jax/experimental/pallas/ops/tpu/splash_attention).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

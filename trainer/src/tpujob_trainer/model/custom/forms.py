@@ -1,7 +1,5 @@
 """The forms of user-defined models: a `flax.linen.Module`, an `nnx.Module`, or functions `init` and `apply`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any

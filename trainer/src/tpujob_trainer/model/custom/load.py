@@ -1,7 +1,5 @@
 """Loads the user-defined model that `module:name` refers to, in any supported form."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The trainer's interface to user-defined models, common to all their forms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Model families: the differences between decoders, one file each."""
 
-from __future__ import annotations
-
 from tpujob_trainer.model.families import (
     deepseek,
     gemma,

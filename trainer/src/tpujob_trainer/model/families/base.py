@@ -1,7 +1,5 @@
 """The parts of a family: the values it fixes in a `ModelShape`, its presets, its config.json and its tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The first layers have a single block. After the last layer, files may have layer
 (`num_nextn_predict_layers`); they are not read, because transformers ignores them, too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping

@@ -7,8 +7,6 @@ has another rotary base for windowed layers (Gemma Team 2025, section 2). The sc
 difference from one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob_trainer.model.families.base import ConfigJson, Family, Preset, RopeScaling

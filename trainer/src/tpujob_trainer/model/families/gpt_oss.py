@@ -4,8 +4,6 @@ Every other layer has a sliding window; rotary frequencies are scaled by YaRN. G
 alternate in one stored matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys of config.json that several families share, with the defaults of transformers 5.23's configuration classes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Llama 2, 3 and 3.1 to 3.3: RMSNorm, rotary positions, grouped-query attention without biases, SwiGLU."""
 
-from __future__ import annotations
-
 from tpujob_trainer.model.families.base import ConfigJson, Family, Preset, RopeScaling
 from tpujob_trainer.model.families.keys import COMMON, LLAMA_IDS, NO_BIAS
 

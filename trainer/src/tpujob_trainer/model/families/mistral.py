@@ -1,7 +1,5 @@
 """Mistral: Llama; only the first version has a sliding window. Ministral: each layer may have it or not."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from tpujob_trainer.model.families.base import ConfigJson, Family, Preset

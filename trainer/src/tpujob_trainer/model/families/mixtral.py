@@ -1,7 +1,5 @@
 """Mixtral: each token goes through two of eight feed-forward blocks, weighted by a softmax over these two."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

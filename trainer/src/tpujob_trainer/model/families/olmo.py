@@ -3,8 +3,6 @@
 Queries and keys are normalised over all heads at once (OLMo Team 2025, section 3).
 """
 
-from __future__ import annotations
-
 from tpujob_trainer.model.families.base import ConfigJson, Family, Preset
 from tpujob_trainer.model.families.keys import COMMON, NO_BIAS
 

@@ -4,8 +4,6 @@ For longer contexts, each rotary frequency is divided by a separate number (Long
 Phi-4-mini applies rotary positions to three quarters of each head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ Qwen 2's mixture has a shared expert in addition to the chosen ones: every token
 output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

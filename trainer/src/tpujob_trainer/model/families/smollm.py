@@ -1,7 +1,5 @@
 """SmolLM3: Llama in which every fourth layer has no rotary positions (Yang and others 2025, RoPE to NoPE)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob_trainer.model.families.base import ConfigJson, Family, Preset

@@ -5,8 +5,6 @@ N query heads, K key heads, H head width, F mlp, S mlp of the shared expert, E e
 of the stored matrix, which may merge several of our axes: `NH D` has N · H rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

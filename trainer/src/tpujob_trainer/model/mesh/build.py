@@ -4,8 +4,6 @@ Weights are divided within a slice, where the links are fast; slices are replica
 them carries only gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

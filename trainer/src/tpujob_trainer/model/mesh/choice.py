@@ -1,7 +1,5 @@
 """The number of devices of each mesh axis: chosen for a model and a slice, or checked if the job sets it."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -19,8 +19,6 @@ For four models on v5p, sent bytes are within a tenth of the compiled program's,
 a twentieth below to a fifth above it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tpujob_trainer.model.axes import AXES, Rings

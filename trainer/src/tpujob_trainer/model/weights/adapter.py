@@ -4,8 +4,6 @@ In them, A is `[rank, inputs]` and B `[outputs, rank]`, one pair for each layer 
 src/peft/utils/save_and_load.py.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

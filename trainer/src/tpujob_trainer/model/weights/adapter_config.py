@@ -1,7 +1,5 @@
 """The adapter_config.json of PEFT, compared with the fields of a job."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 An export copies all but config.json byte for byte, so that a model loaded from it generates and stops as its source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ Unsupported features are refused, with the name of their key. The keys that a fa
 `model/families`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 `model.json` beside them describes how to create the module: reference, arguments, vocabulary and step.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

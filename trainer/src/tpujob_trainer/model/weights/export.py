@@ -5,8 +5,6 @@ Files are distributed among the processes. Process 0 writes the index and config
 is complete.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator

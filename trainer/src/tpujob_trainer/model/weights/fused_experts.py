@@ -6,8 +6,6 @@ src/peft/tuners/lora/layer.py, `ParamWrapper`. If both parameters have adapters,
 one are named `base_layer`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 
 import numpy as np

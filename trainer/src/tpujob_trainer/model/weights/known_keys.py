@@ -1,7 +1,5 @@
 """The tensors and the known keys of config.json for each family: an unknown key may change results, and is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

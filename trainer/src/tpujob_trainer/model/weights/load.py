@@ -5,8 +5,6 @@ rows of its devices, and the devices exchange them for the parts that they keep.
 layers together.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import functools
 import logging

@@ -7,8 +7,6 @@
   columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

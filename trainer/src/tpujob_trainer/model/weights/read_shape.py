@@ -1,7 +1,5 @@
 """Reads the shape of a stored model from its config.json; without JAX, since `tpujob check` waits for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from tpujob_trainer.errors import NotFoundError

@@ -3,8 +3,6 @@
 In transformers, `rope_scaling` takes precedence, then `rope_parameters`, then the keys beside them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ the tensors, row by row; huggingface/safetensors:README.md. Several files have a
 `weight_map` maps each tensor to its file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

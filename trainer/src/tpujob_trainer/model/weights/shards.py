@@ -1,7 +1,5 @@
 """Writes the folder of a model: its safetensors files, one or several, the index of several, and other files."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

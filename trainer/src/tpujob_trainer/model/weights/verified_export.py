@@ -7,8 +7,6 @@ this Python by default. KEYs of config.json that the trainer does not know are i
 CPU device, one after the other, so memory must hold the weights.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """The list of work units of a corpus: the first worker makes it once, and all others read it."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

@@ -5,8 +5,6 @@
 - A worker ends with 0 when every work unit is done, by any worker: then the job is complete.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

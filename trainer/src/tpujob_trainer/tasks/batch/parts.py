@@ -1,7 +1,5 @@
 """The parts of a batch job, assembled before its weights are loaded; and its model, in the compute dtype."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

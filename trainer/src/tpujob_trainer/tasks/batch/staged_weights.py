@@ -4,8 +4,6 @@ Workers that start together would each read all weights from the hub, which limi
 worker copies the files into the checkpoint directory, and all workers and later attempts read them there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """The tasks on a corpus: the block of each, its computation for a batch, and its columns."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A worker of a batch job: its name, report, claims, uploads and exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -1,7 +1,5 @@
 """Reads a `trainer` block as JSON from standard input, and writes the figures of its compiled step as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

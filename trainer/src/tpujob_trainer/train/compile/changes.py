@@ -3,8 +3,6 @@
 Each change is compiled, not estimated. Changes are in the order of their cost in speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ exchanges are counted by line: those of `shard_map` share one channel. For excha
 its host, whose runtime makes the exchange (megascale): these always overlap with arithmetic.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -4,8 +4,6 @@ The condition of a loop determines how often its body runs. The compiler writes 
 and for loops that it makes of an exchange, which it may unroll: the counter then grows by more than one.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `cost_analysis` counts the body of a loop once. Attention kernels are not counted.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -4,8 +4,6 @@ No TPU is needed: libtpu compiles for the description of a topology (`jax.experi
 comes from the schedule of the compiled program, at the chip's peak rates: the step can be slower, never faster.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
