@@ -13,7 +13,7 @@ from tpujob_trainer.data import DataConfig, load_tokenizer, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
 from tpujob_trainer.data.text import columns
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.values.errors import TrainerError
 
 TEXTS = [f"row {number} is one of several" for number in range(20)]
 MAX_UNPACKED_BYTES = 64 << 20

@@ -25,12 +25,12 @@ from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
 from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG, check_adapter
 from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.model.weights.safetensors import INDEX, SINGLE, SafetensorsFolder
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.values.errors import TrainerError
 
 OWNER, FROM = "team/llama", "spec.trainer.model.from"
 SHARD = "model-00001-of-00001.safetensors"

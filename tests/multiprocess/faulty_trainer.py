@@ -138,7 +138,7 @@ def main() -> None:
     """Puts the fault in place and trains."""
     gc.disable()  # as `python -m tpujob_trainer` does
     # First: libraries that are imported here would have logs of their own instead.
-    from tpujob_trainer.errors.programs import start_logging
+    from tpujob_trainer.values.programs import start_logging
 
     start_logging()
     prepare()

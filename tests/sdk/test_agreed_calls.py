@@ -14,7 +14,7 @@ from tpujob_contract import ExitCode
 from tpujob_sdk import agreed_calls
 from tpujob_sdk.agreed_calls import AgreedCalls
 from tpujob_trainer.distributed.kv_store import Coordination
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 HERE = Path(__file__)
 PROGRAM = HERE.with_name("uneven_loop.py")

@@ -14,7 +14,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob_launcher.supervise.processes import descendants
 from tpujob_sdk.decoding import Decoding, require_importable
 from tpujob_trainer.data.formats.webdataset import Sample
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 ROWS = 3
 

@@ -4,7 +4,7 @@ import pytest
 
 from tpujob_sdk import Options
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.values.errors import TrainerError
 
 
 class Storage:

@@ -11,7 +11,7 @@ from tests.harness.processes import Run, start
 from tpujob_contract import ExitCode
 from tpujob_sdk.place import own_part
 from tpujob_trainer.distributed import kv_store
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 LOOP = str(Path(__file__).parent / "split_loop.py")
 

@@ -7,7 +7,7 @@ from tpujob_sdk import stopping
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.kv_store import Coordination
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.values.errors import TrainerError
 
 
 def agreed(processes: int) -> tuple[list[StopRequest], list[AgreedStop]]:

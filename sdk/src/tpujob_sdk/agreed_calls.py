@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob_trainer.distributed.kv_store import Coordination, CoordinationError
-from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
 
 logger = logging.getLogger(__name__)
 

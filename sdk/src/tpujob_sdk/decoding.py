@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tpujob_trainer.data.formats.webdataset import Sample
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 BATCHES_AHEAD = 2
 """Batches submitted in addition to the next one."""

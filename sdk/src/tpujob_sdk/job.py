@@ -18,12 +18,12 @@ from tpujob_sdk.sharding import fsdp_shardings, placed
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.config.schema import TrackersConfig
 from tpujob_trainer.data.formats.webdataset import Sample
-from tpujob_trainer.errors import ConfigurationError, TrainerError
-from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.session.trackers import make_trackers
 from tpujob_trainer.telemetry.trackers import Trackers
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
+from tpujob_trainer.values.from_mapping import parse
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_trainer import data
-from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage.versions import named
+from tpujob_trainer.values.from_mapping import parse
 
 
 class Batch(NamedTuple):

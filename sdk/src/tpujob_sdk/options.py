@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 _OF_THE_TRAINER = {
     "every_steps": "call checkpoints.save at the steps you choose",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpujob_contract import DistributedProcess, IndependentWorker, read_environment
 from tpujob_trainer.distributed.kv_store import Coordination
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from tpujob_sdk.options import Options
 from tpujob_sdk.place import place
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.errors.programs import start_logging
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.programs import start_logging
 
 _DEFAULTS = Options()
 

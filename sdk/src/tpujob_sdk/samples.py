@@ -16,10 +16,10 @@ from tpujob_trainer import data
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.stream.position import identity_of
 from tpujob_trainer.data.stream.samples import SampleLoader
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage.versions import named
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.from_mapping import parse
 
 _FORMAT = "webdataset"
 

@@ -15,9 +15,9 @@ from tpujob_sdk.agreed_calls import AgreedCalls
 from tpujob_sdk.lanes import Lanes
 from tpujob_sdk.samples import Samples
 from tpujob_trainer import data
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.train.loop import BATCHES
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

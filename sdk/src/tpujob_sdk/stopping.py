@@ -12,7 +12,7 @@ import threading
 
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.kv_store import Coordination, CoordinationError
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.values.errors import TrainerError
 
 POLL_SECONDS = 1.0
 """Interval at which a process polls whether another one got a request."""

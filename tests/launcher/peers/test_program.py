@@ -18,9 +18,9 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.environment import PEERS_SOCKET
 from tpujob_launcher.peers.messages import Message
 from tpujob_launcher.peers.program import LIMIT_BYTES, ProgramLine
-from tpujob_trainer import errors
 from tpujob_trainer.distributed import peers
 from tpujob_trainer.distributed.peers import End, Membership, Peers
+from tpujob_trainer.values import errors
 
 HEARD_SECONDS = 60
 LOST: dict[str, Any] = {"process": 0, "code": 1, "message": "lost process 0 on host a: silent for 30 s", "kind": "lost"}

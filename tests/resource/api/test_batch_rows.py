@@ -12,7 +12,7 @@ from tpujob_resource.rules.slice_counts import possible_counts
 from tpujob_resource.rules.trainer_rules import trainer_contradictions
 from tpujob_trainer.config.resolve import resolve
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 WIDE = {"layers": 1, "embedDim": 3840, "heads": 24, "kvHeads": 24, "mlpDim": 3840, "experts": 24, "expertsPerToken": 2}
 """A model whose dimensions everything here divides, so that its own refusals are out of the way."""

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import pytest
 
 from tools.localcluster.waiting import wait_for
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.lease import claimed_path
 from tpujob_trainer.checkpoint.retention import Deleter, Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.values import errors
 
 LIMIT_SECONDS = 60.0
 

@@ -14,9 +14,9 @@ import tensorstore
 from tests.trainer.tasks.test_pretrain import run
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout
-from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.batches import Assembler
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -16,10 +16,10 @@ import pytest
 
 from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, tree
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
+from tpujob_trainer.values import errors
 
 pytestmark = attempts.LATE_FAILURES
 

@@ -11,9 +11,9 @@ from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.tasks import stored_checkpoint
+from tpujob_trainer.values.errors import NotFoundError
 
 RUN = {"batchSize": 8, "sequenceLength": 32}
 

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from tools.localcluster.waiting import wait_for
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.values import errors
 
 LAPSE_SECONDS = 4.0
 """Many times longer than between two renewals: a busy machine may keep the holder waiting."""

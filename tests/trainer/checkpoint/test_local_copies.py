@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import local_file
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
@@ -18,6 +17,7 @@ from tpujob_trainer.checkpoint.local_restore import Choice, choose
 from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.values import errors
 
 LIMIT_SECONDS = 60.0
 ALL = [{0, 1}]

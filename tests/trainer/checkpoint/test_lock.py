@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpujob_trainer.checkpoint.lock import Lock
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

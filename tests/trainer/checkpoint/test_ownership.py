@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention, Settings
@@ -15,6 +14,7 @@ from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import ShortAnswerError
+from tpujob_trainer.values import errors
 
 
 @pytest.fixture

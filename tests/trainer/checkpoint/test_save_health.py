@@ -2,9 +2,9 @@
 
 import pytest
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint.save import Outcome
 from tpujob_trainer.checkpoint.save_decision import Alarm
+from tpujob_trainer.values import errors
 
 LIMIT = 3600
 OVERLOADED = Outcome(problem="503")

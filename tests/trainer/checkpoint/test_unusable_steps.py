@@ -11,12 +11,12 @@ import pytest
 
 from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import abstract, damage, new_runtime, restored_step, run
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, restore
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.values import errors
 
 pytestmark = attempts.LATE_FAILURES
 

@@ -7,7 +7,7 @@ import pytest
 from tests.trainer.config.test_schema import block
 from tpujob_trainer.config import json_schema
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def test_the_committed_schema_is_current() -> None:

@@ -8,8 +8,8 @@ from tests.trainer.config.test_schema import block
 from tests.trainer.model.weights.make_reference import FOLDER
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.read_shape import with_shape_read
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def resolved(num_devices: int = 8, vocabulary: int = 259, platform: str = "cpu", **changes: Any) -> ResolvedConfig:

@@ -10,7 +10,7 @@ from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.trainer_schema import block_rules
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def test_operator_has_the_rules_of_the_trainer() -> None:

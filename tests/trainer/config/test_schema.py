@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from tpujob_trainer.config.schema import TrainerConfig, configuration_hash, load_config, parse_config
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def block(**changes: Any) -> dict[str, Any]:

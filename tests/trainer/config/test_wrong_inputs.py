@@ -7,7 +7,7 @@ from tpujob_contract.values.field_rules import broken, broken_rules
 from tpujob_resource.rules.table import RULES as OF_THE_SPEC
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 BLOCKS = {
     name: wrong.block

@@ -15,7 +15,7 @@ from tests.trainer.data.parquet_files import take, write_groups
 from tests.trainer.data.text.test_columns import TEMPLATE
 from tpujob_trainer.data import DataConfig, batches_digest, make_manifest, plan_lanes
 from tpujob_trainer.data.inspection import inspect, is_slow_to_read
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def inspected(path, **more):

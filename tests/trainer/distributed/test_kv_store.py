@@ -5,8 +5,8 @@ import concurrent.futures
 import pytest
 
 from tests.key_values import KeyValuesOfOne
-from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.values import errors
 
 
 def test_single_process_receives_its_own_message():

@@ -13,13 +13,13 @@ from flax import linen, nnx
 
 from tests.trainer.train.test_step import SGD, make_batch
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.custom_model import CustomModel, custom_shape
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.evaluation import make_evaluation_step
 from tpujob_trainer.train.step import init_state, make_train_step
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.mesh.build import arranged, build_mesh, require_devices
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.partitioning import line_length
+from tpujob_trainer.values.errors import TrainerError
 
 
 @pytest.mark.parametrize(("slices", "shape"), [(1, (1, 1, 8)), (2, (2, 1, 4)), (8, (8, 1, 1))])

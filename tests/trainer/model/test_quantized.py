@@ -14,7 +14,6 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.trainer.train.test_parity import LOSSES, SHAPE, TOLERANCE, batch, losses
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import ModelConfig
@@ -26,6 +25,7 @@ from tpujob_trainer.model.mesh.rings import narrow_rings
 from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED
 from tpujob_trainer.model.quantized import product, require_faster
 from tpujob_trainer.model.shape import ModelShape, Quantization
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -10,9 +10,9 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.sources.files import list_files
-from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.directory import Directory
+from tpujob_trainer.values.errors import NotFoundError
 
 TEXTS = [f"row {number} of the data " * 20 for number in range(60)]
 

@@ -6,9 +6,9 @@ import threading
 import fsspec
 import pytest
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import Bucket, is_local, open_bucket
 from tpujob_trainer.storage.whole import ShortAnswerError, retried_if_short
+from tpujob_trainer.values.errors import ConfigurationError
 
 number = itertools.count()
 

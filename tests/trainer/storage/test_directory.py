@@ -4,8 +4,8 @@ import resource
 
 import pytest
 
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.storage.directory import Directory
+from tpujob_trainer.values.errors import TrainerError
 
 
 def test_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(tmp_path):

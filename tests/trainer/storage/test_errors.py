@@ -5,9 +5,9 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import save
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.values import errors
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

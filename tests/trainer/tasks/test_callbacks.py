@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.tasks.test_pretrain import run, text
-from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
 
 __all__ = ["text"]
 pytestmark = pytest.mark.usefixtures("compiled_once", "code")

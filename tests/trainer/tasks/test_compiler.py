@@ -8,9 +8,9 @@ import pytest
 
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.tasks.compiler import Compiler, refuse_too_large_a_state
 from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpujob_contract import ExitCode
-from tpujob_trainer.errors import device_memory
+from tpujob_trainer.values import device_memory
 
 OF_DEVICES = {
     "libtpu's compiler": (

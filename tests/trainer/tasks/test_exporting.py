@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 from tests.trainer.model.test_custom_model import Bigrams
 from tests.trainer.tasks.test_from_weights import changes, folder
 from tests.trainer.tasks.test_pretrain import left_by, run
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.tasks.stored_checkpoint import export
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 __all__ = ["folder"]

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from tests.trainer.model.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.tasks.test_pretrain import left_by, run
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.tasks.stored_checkpoint import export
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -20,12 +20,12 @@ from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.config.schema import load_config
 from tpujob_trainer.data.stream.prefetch import Ahead
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.tasks import pretrain
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.nonfinite import NonFiniteError
 from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

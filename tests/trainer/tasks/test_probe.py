@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tpujob_contract import ExitCode
-from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.tasks.probe import try_bucket
+from tpujob_trainer.values.errors import NotFoundError, TrainerError
 
 BLOCK = {"task": "probe", "model": {"preset": "tiny"}, "data": {"path": "/dev/null", "tokenizer": "bytes"}}
 

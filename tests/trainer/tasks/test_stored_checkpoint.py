@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.tasks.stored_checkpoint import _read, export, shape_from, verify
+from tpujob_trainer.values.errors import NotFoundError
 
 SAVED = Path(__file__).parents[2] / "scenes" / "multiprocess" / "golden_checkpoint" / "checkpoints.tar.xz"
 SHAPE = {"layers": 2, "embedDim": 8, "heads": 2, "kvHeads": 1, "headDim": 4, "mlpDim": 16, "vocabSize": 32}

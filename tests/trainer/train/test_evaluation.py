@@ -11,12 +11,12 @@ import pytest
 
 from tests.trainer.model import plain_decoder
 from tests.trainer.train.test_step import SHAPE, make_batch
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.evaluation import EvaluationStep, evaluate, make_evaluation_step
 from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch, init_state
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -11,13 +11,13 @@ from tests.trainer.train.test_step import SHAPE
 from tpujob_trainer.config.schema import SampleConfig
 from tpujob_trainer.data import DataConfig
 from tpujob_trainer.data.text.chat import ChatTemplate
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train import generate
 from tpujob_trainer.train.generate import make_sampler, padded, prompts_of, until_end
 from tpujob_trainer.train.optimizer import is_decayed
 from tpujob_trainer.train.step import init_state
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

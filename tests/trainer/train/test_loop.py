@@ -23,7 +23,6 @@ from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.telemetry.metrics import Metrics
@@ -34,6 +33,7 @@ from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudg
 from tpujob_trainer.train.save_policy import SavePolicy, StepFlags
 from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
 from tpujob_trainer.train.step_logger import Progress
+from tpujob_trainer.values.errors import NotFoundError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -11,12 +11,12 @@ import pytest
 from tests.trainer.train.test_step import SGD, SHAPE, make_batch
 from tpujob_trainer.config.resolve import resolve
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.step import init_state, make_train_step
 from tpujob_trainer.train.token_loss import RouterFactors
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -14,7 +14,6 @@ import pytest
 from tests.trainer.model import plain_decoder
 from tests.trainer.train.test_step import SGD, SHAPE, make_batch
 from tpujob_trainer.config.schema import OptimizerConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.cost import MeshShape
@@ -22,6 +21,7 @@ from tpujob_trainer.train import token_loss
 from tpujob_trainer.train.evaluation import make_evaluation_step
 from tpujob_trainer.train.optimizer import make_optimizer
 from tpujob_trainer.train.step import init_state, make_train_step
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

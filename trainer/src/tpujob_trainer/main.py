@@ -9,8 +9,8 @@ from tpujob_contract.reports import termination_message
 from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.errors.programs import start_logging
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.programs import start_logging
 
 
 def main() -> NoReturn:

@@ -1,8 +1,8 @@
 import pytest
 
 from tpujob_trainer.corpus.extract.description import require_same, require_same_weights
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.values.errors import ConfigurationError
 
 FIELD = "spec.trainer.extract"
 BEGUN = {

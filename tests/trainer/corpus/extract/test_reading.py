@@ -12,7 +12,7 @@ from tpujob_contract import ExitCode
 from tpujob_trainer.corpus.extract.reading import read_activations
 from tpujob_trainer.corpus.extract.shards import write_shards
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 COLUMN = "layer_0_residual"
 

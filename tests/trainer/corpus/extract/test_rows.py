@@ -12,7 +12,7 @@ from tpujob_trainer.corpus.extract.rows import tokens_of
 from tpujob_trainer.data import DataConfig, load_tokenizer, make_manifest
 from tpujob_trainer.data.config import MessageConfig, MixturePart
 from tpujob_trainer.data.text.documents import documents_of, kind_of
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 TEXTS = ["the quick fox", "dog"]
 TALK = tuple(MessageConfig(role=role, content=text) for role, text in (("user", "{{ text }}"), ("assistant", "yes")))

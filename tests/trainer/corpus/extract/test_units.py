@@ -5,7 +5,7 @@ import pytest
 
 from tpujob_trainer.corpus.extract.units import UNCOUNTED, cut, first_samples, rows_per_unit, rows_problem
 from tpujob_trainer.data import DataConfig, make_manifest
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 FIELD = "spec.trainer.extract"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tpujob_trainer.corpus.workers import results
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 FILE = OutputFile(name="out/00000007-t-000.parquet", rows=3, bytes=100, crc32c="00000000")
 RESULT = UnitResult(

@@ -119,7 +119,7 @@ def errors_of(folder: Path) -> dict[str, list[str]]:
     """Class and message of the error that reading each file ends with."""
     from tpujob_trainer.data import DataConfig, make_manifest
     from tpujob_trainer.data.manifest.reader import UnitReader
-    from tpujob_trainer.errors import TrainerError
+    from tpujob_trainer.values.errors import TrainerError
 
     found = {}
     for path in sorted(folder.iterdir()):

@@ -10,7 +10,7 @@ from array_record.python import array_record_module
 from tests.trainer.data.data_files import example, write_array_record, write_tfrecords
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.scan import make_manifest
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.values.errors import NotFoundError
 
 
 def test_array_record_library_reads_a_missing_file_as_empty(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.trainer.data.data_files import write_arrow
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])

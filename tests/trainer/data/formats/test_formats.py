@@ -35,8 +35,8 @@ from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.webdataset import UNTAKEN
 from tpujob_trainer.data.manifest import scan
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.storage.read_meter import METER
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 ALL_WRITERS = {**WRITERS, "file.arrow": write_arrow_file, **LINES_BY_CONTENT, **READ_WHOLE}
 TEXTS = [f"row-{row};" + 'é\t\\"x' * (row * 7 % 50) for row in range(300)]

@@ -15,7 +15,7 @@ from tpujob_trainer.data.formats.tfrecord import OpenedRecords
 from tpujob_trainer.data.formats.unpacking import UnpackedTooLargeError
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.files import list_files
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 LIMIT_MEBIBYTES = 3584
 """Of address space, for code and the stacks of threads as well: less than each of the files becomes."""

@@ -20,8 +20,8 @@ from tpujob_trainer.data import (
 )
 from tpujob_trainer.data.manifest.permutation import cut_units
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_unit_rows
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 GROUPS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5000)), min_size=1, max_size=20)
 

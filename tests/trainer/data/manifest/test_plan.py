@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpujob_trainer.data import DataConfig, LanePlan, Manifest, plan_lanes
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 MEBIBYTE = 1 << 20
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.trainer.data.parquet_files import manifest_of, write_groups
 from tpujob_trainer.data.manifest.reader import RetryingReader, UnitReader, _cause_of, _given_up
-from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.storage.read_meter import ReadMeter
 from tpujob_trainer.storage.retrying import Retrying, StorageFailedError
+from tpujob_trainer.values.errors import NotFoundError, TrainerError
 
 TEXTS = [f"row-{number} of a text" for number in range(200)]
 

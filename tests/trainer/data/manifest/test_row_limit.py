@@ -9,7 +9,7 @@ from tests.trainer.data.parquet_files import BYTES
 from tpujob_trainer.data import BatchLoader, DataConfig, make_manifest, plan_lanes, read_manifest, write_manifest
 from tpujob_trainer.data.manifest.listing import _counted, list_source, up_to
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 TEXTS = [f"row {number} " + "x" * (number % 37) for number in range(1000)]
 CUT = [name for name in WRITERS if not name.endswith((".gz", ".zst", ".tar"))]

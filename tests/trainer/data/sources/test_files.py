@@ -14,7 +14,7 @@ from tpujob_contract import ExitCode
 from tpujob_trainer.data import DataConfig
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.values.errors import NotFoundError, TrainerError
 
 
 def find_files(path: str) -> tuple[DataRoot, list[DataFile]]:

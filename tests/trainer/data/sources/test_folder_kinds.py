@@ -11,7 +11,7 @@ from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.folder_kinds import split_of
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 
 def read(folder, **more):

@@ -9,7 +9,7 @@ from tests.trainer.data.data_files import write_jsonl, write_parquet
 from tests.trainer.data.formats.test_formats import rows_of
 from tpujob_trainer.data import DataConfig, make_manifest, read_manifest, verify_unchanged, write_manifest
 from tpujob_trainer.data.manifest.listing import is_pinned
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 CARD = """---
 configs:

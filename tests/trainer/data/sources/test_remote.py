@@ -12,11 +12,11 @@ import pytest
 from tests.trainer.data.parquet_files import BYTES, raw, write_numbered
 from tests.trainer.data.stub_hub import Fault, StubHub
 from tpujob_trainer.data import BatchLoader, DataConfig, make_manifest, plan_lanes, read_manifest, write_manifest
-from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.storage import remote
 from tpujob_trainer.storage.read_meter import METER, ReadMeter
 from tpujob_trainer.storage.remote import RemoteFile
 from tpujob_trainer.storage.retrying import Retrying
+from tpujob_trainer.values.errors import NotFoundError, TrainerError
 
 MISBEHAVIOUR = {
     "429": Fault("status", 429, retry_after="1"),

@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from tests.fakes import Clock
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.storage.read_meter import ReadMeter
 from tpujob_trainer.storage.retrying import IncompleteReadError, Retrying, cause_of, retry_after_seconds
+from tpujob_trainer.values.errors import TrainerError
 
 
 class StatusError(Exception):

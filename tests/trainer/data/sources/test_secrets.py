@@ -11,9 +11,9 @@ from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.scan import verify_unchanged
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
-from tpujob_trainer.errors import ConfigurationError, TrainerError
-from tpujob_trainer.errors.programs import RedactingFormatter
-from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
+from tpujob_trainer.values.from_mapping import parse
+from tpujob_trainer.values.programs import RedactingFormatter
 
 CANARY = "canary7f3a"
 QUERY = f"?X-Goog-Signature={CANARY}/x&t=1"

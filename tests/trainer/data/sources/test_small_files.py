@@ -8,13 +8,13 @@ import pytest
 
 from tests.trainer.data.stub_hub import Fault, StubHub
 from tpujob_trainer.data import DataConfig, load_tokenizer
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.model.weights.companions import read_companions, read_config
 from tpujob_trainer.storage import remote
 from tpujob_trainer.storage.remote import content_of, is_there
 from tpujob_trainer.storage.retrying import Retrying, StorageFailedError
+from tpujob_trainer.values.errors import ConfigurationError
 
 CONFIG = {"model_type": "llama"}
 READERS = {

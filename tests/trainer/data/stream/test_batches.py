@@ -30,7 +30,7 @@ from tpujob_trainer.data import (
     require_same_data,
     state_shape,
 )
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 LAYOUTS = st.lists(st.lists(st.integers(0, 25), max_size=4), min_size=1, max_size=5).filter(
     lambda layout: sum(map(sum, layout)) >= 8

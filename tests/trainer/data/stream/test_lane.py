@@ -17,7 +17,7 @@ from tpujob_trainer.data.stream import lane as lane_module
 from tpujob_trainer.data.stream.lane import Lane, LanePosition
 from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows
 from tpujob_trainer.data.text.documents import Encoded, TokenDocuments
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 ROW_BYTES = 10
 

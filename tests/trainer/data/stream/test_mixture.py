@@ -28,8 +28,8 @@ from tpujob_trainer.data import (
     write_manifest,
 )
 from tpujob_trainer.data.config import MixturePart
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.from_mapping import parse
 
 
 def mixture(folder: Path, weights: list[float], *, rows: int = 60, batch: int = 8, **more) -> tuple[Manifest, LanePlan]:

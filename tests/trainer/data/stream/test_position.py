@@ -23,7 +23,7 @@ from tpujob_trainer.data.stream.position import (
     unpack_state,
 )
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 PLAN = LanePlan(7, 4, 2, 0, 2)
 

@@ -19,7 +19,7 @@ from tpujob_trainer.data import BatchLoader, DataConfig, LanePlan, make_manifest
 from tpujob_trainer.data.formats import parquet
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.files import DataRoot, open_root
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 
 class CountedFile:

@@ -10,8 +10,8 @@ import pytest
 from tpujob_trainer import data
 from tpujob_trainer.data.stream.position import describe_data, identity_of
 from tpujob_trainer.data.stream.samples import SampleLoader
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.from_mapping import parse
 
 BATCH = 8
 TARS, PER_TAR = 5, 7

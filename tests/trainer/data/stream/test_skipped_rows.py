@@ -7,7 +7,7 @@ import pytest
 
 from tpujob_trainer.data.stream import rows as rows_module
 from tpujob_trainer.data.stream.rows import SkippedRows
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 JUDGED = 1000
 """Rows that must have been read before their share is judged."""

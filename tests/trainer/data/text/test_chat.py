@@ -15,7 +15,7 @@ from tpujob_trainer.data.stream.rows import with_remedy
 from tpujob_trainer.data.text.chat import UNASKED, ChatTemplate
 from tpujob_trainer.data.text.columns import ConversationError, Made
 from tpujob_trainer.data.text.documents import kind_of
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "chat_reference.json").read_text())
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}

@@ -25,7 +25,7 @@ from tpujob_trainer.data import (
 from tpujob_trainer.data.template import Rendered
 from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.chat import ChatTemplate
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if message['role'] not in ['user', 'assistant'] %}{{ raise_exception('Unknown role: ' + message['role']) }}{% endif %}

@@ -14,8 +14,8 @@ from tests.trainer.data.text.test_row_template import MESSAGES, ROWS, TEMPLATE, 
 from tpujob_trainer.data import make_manifest
 from tpujob_trainer.data.manifest.table import read_manifest, write_manifest
 from tpujob_trainer.data.text.columns import LEFT_OUT
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.references import source_digests
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.references import source_digests
 
 __all__ = ["folder", "rows"]
 COLUMNS = ["query", "synthetic_reasoning", "synthetic_answer"]

@@ -14,8 +14,8 @@ from tpujob_trainer.data import BatchLoader, DataConfig, batches_digest, load_to
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.text.columns import ConversationError
 from tpujob_trainer.data.text.row_template import row_renderer
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.from_mapping import parse
 
 ROWS = 1000
 TEMPLATE = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpujob_trainer.data import DataConfig, Tokenizer, load_tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 EXPECTED: dict[str, Any] = json.loads(Path(__file__).with_name("tiktoken_ids.json").read_text())
 VOCABULARY = "".join(f"{line}\n" for line in EXPECTED["vocabulary"])

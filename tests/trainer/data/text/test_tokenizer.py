@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpujob_trainer.data import DataConfig, load_tokenizer
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 TEXT = st.text(max_size=40)
 

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from tpujob_trainer import errors
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.kv_store import CoordinationError
+from tpujob_trainer.values import errors
 
 PREAMBLE = """
 import hashlib, logging, os, signal, sys, threading

@@ -234,9 +234,9 @@ def _compare(case: dict[str, Any]) -> str:
     """equal, refused, fails there, or how far the logits are apart."""
     import numpy as np
 
-    from tpujob_trainer.errors import TrainerError
     from tpujob_trainer.model.weights.load import load_weights
     from tpujob_trainer.model.weights.read_shape import read_shape
+    from tpujob_trainer.values.errors import TrainerError
 
     try:
         shape = read_shape(case["folder"], remat="none", compute_dtype="float32")

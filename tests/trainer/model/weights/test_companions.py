@@ -7,9 +7,9 @@ import pytest
 from tests.trainer.model.weights.make_reference import FOLDER
 from tests.trainer.model.weights.test_load import load
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.companions import read_companions
 from tpujob_trainer.model.weights.export import export_weights
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.model.weights.running import is_close
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.config_json import config_json, shape_of
 from tpujob_trainer.model.weights.known_keys import CONFIGS as FAMILY_CONFIGS
 from tpujob_trainer.model.weights.known_keys import ROPE_KEYS
+from tpujob_trainer.values.errors import ConfigurationError
 
 PUBLISHED = Path(__file__).parent / "published"
 """config.json of google/gemma-3-4b-it and of deepseek-ai/DeepSeek-V3, as they are on the hub."""

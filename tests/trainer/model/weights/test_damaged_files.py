@@ -9,8 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.trainer.model.weights.make_reference import FOLDER
 from tpujob_trainer.data.sources.files import open_root
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.weights.safetensors import INDEX, SINGLE, SafetensorsFolder
+from tpujob_trainer.values.errors import TrainerError
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 

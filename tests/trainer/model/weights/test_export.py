@@ -11,12 +11,12 @@ from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER
 from tests.trainer.model.weights.running import is_close
 from tests.trainer.model.weights.test_load import DIVIDED, load, loaded
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.weights.companions import Companions, read_companions
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_shape import read_shape
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

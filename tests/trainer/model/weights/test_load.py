@@ -13,7 +13,6 @@ from safetensors.numpy import load_file, save_file
 
 from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER, PROMPT
 from tests.trainer.model.weights.running import greedy, logits
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
@@ -21,6 +20,7 @@ from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.weights import load as loading
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_shape import read_shape, with_shape_read
+from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

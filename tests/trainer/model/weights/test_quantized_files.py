@@ -9,10 +9,10 @@ from safetensors.numpy import load_file
 
 from tests.trainer.model.weights.make_reference import FOLDER
 from tpujob_trainer.data.sources.files import open_root
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.quantized_files import DequantizedFolder
 from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.model.weights.safetensors import DTYPES, SINGLE, SafetensorsFolder
+from tpujob_trainer.values.errors import ConfigurationError
 
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 8]}
 FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]

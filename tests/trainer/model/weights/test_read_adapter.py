@@ -15,12 +15,12 @@ from safetensors.numpy import load_file, save_file
 from tests.trainer.model.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.model.weights.running import logits
 from tests.trainer.model.weights.table import lora_model
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.lora import LORA, product
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.companions import Companions, read_config
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_adapter import read_adapter
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

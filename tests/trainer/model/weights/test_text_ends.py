@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.weights.companions import text_ends
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 
 @pytest.mark.parametrize(

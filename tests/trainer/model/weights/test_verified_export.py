@@ -8,9 +8,9 @@ import venv
 import pytest
 
 from tests.trainer.model.weights.make_reference import FOLDER
-from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.model.weights.verified_export import MOST_TOKENS, TOKENS, text_lengths, verify_export
+from tpujob_trainer.values.errors import NotFoundError
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
 
 
 def compile_apart(

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint import save as checkpoint_save
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
@@ -29,6 +28,7 @@ from tpujob_trainer.checkpoint.save import PendingSave
 from tpujob_trainer.checkpoint.save_decision import Alarm, Answer, Decision, SavePlan, StepSlots, decide
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage.errors import unusable
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

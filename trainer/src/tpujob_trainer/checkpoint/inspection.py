@@ -12,13 +12,14 @@ from typing import Any
 from tpujob_contract.reports.report import ATTEMPTS
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.lock import OWNER
-from tpujob_trainer.errors import NotFoundError, programs
-from tpujob_trainer.errors.programs import answer, log_to_stderr
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.filesystems import located
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.errors import NotFoundError
+from tpujob_trainer.values.json_object import json_object
+from tpujob_trainer.values.programs import answer, log_to_stderr
 
 REACH_SECONDS = 5.0
 """How long to try a server that does not answer: a person waits at a terminal."""

@@ -18,8 +18,8 @@ from typing import Any
 import fsspec
 from etils import epath
 
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import is_local, open_bucket
+from tpujob_trainer.values.json_object import json_object
 
 logger = logging.getLogger(__name__)
 

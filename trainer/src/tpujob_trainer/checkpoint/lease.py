@@ -31,10 +31,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint._src.futures import future, synchronization
 
-from tpujob_trainer import errors
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.values import errors
+from tpujob_trainer.values.json_object import json_object
 
 logger = logging.getLogger(__name__)
 

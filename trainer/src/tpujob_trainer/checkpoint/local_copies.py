@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import local_file
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, InFlight, leaf_names
 from tpujob_trainer.checkpoint.local_file import Header, Index, LocalFile
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

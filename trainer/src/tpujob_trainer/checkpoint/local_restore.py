@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter, unequal
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.local_file import LocalFile
 from tpujob_trainer.checkpoint.one_slice import OneSlice
 from tpujob_trainer.checkpoint.restore import VOTE_SECONDS, Check, Restored, Seconds
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tpujob_trainer import errors
-from tpujob_trainer.parsing.json_object import json_object
+from tpujob_trainer.values import errors
+from tpujob_trainer.values.json_object import json_object
 
 OWNER = "owner.json"
 """The file that names the directory's owner, as `{"owner": "namespace/name"}`."""

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, lease
 from tpujob_trainer.checkpoint.lease import Lease
 from tpujob_trainer.checkpoint.lock import OWNER, Lock, owner_in, owner_problem
@@ -21,6 +20,7 @@ from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import Bucket, is_local, open_bucket, pattern_problem, reachability
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.errors import unusable
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

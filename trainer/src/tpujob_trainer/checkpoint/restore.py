@@ -19,7 +19,6 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, leaf_names, unequal
 from tpujob_trainer.checkpoint.one_slice import OneSlice
@@ -27,6 +26,7 @@ from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import retried_if_short
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

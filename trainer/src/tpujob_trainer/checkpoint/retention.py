@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

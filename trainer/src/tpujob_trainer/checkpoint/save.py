@@ -22,7 +22,6 @@ import orbax.checkpoint as ocp
 import tensorstore
 from etils import epath
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import fingerprint, layout
 from tpujob_trainer.checkpoint.fingerprint import InFlight
 from tpujob_trainer.checkpoint.layout import Commit
@@ -32,6 +31,7 @@ from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import is_local
 from tpujob_trainer.storage.tensorstore_bucket import kvstore_spec
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import enum
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.retention import Deleter
 from tpujob_trainer.checkpoint.save import Outcome, PendingSave
+from tpujob_trainer.values import errors
 
 
 class Decision(enum.StrEnum):

@@ -22,7 +22,7 @@ from tpujob_contract.values.field_rules import as_rows
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.parsing.from_mapping import INT_OR_TEXT, camel_case, split_range, without_none
+from tpujob_trainer.values.from_mapping import INT_OR_TEXT, camel_case, split_range, without_none
 
 logger = logging.getLogger(__name__)
 

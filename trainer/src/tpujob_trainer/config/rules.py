@@ -23,8 +23,8 @@ from tpujob_contract.values.field_rules import (
 )
 from tpujob_trainer.model.config import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.parsing.from_mapping import camel_case
-from tpujob_trainer.parsing.references import NOT_ONE, PATTERN
+from tpujob_trainer.values.from_mapping import camel_case
+from tpujob_trainer.values.references import NOT_ONE, PATTERN
 
 EVALUATION_LOSS = "evaluation_loss"
 """The metric that every evaluation has, by its name in checkpoints."""

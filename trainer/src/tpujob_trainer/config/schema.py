@@ -15,12 +15,12 @@ from tpujob_trainer.config.rules import EVALUATION_LOSS, RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.choice import MeshConfig
-from tpujob_trainer.parsing.from_mapping import Range, parse
-from tpujob_trainer.parsing.references import require_reference
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.from_mapping import Range, parse
+from tpujob_trainer.values.references import require_reference
 
 BLOCK = "spec.trainer"
 """The path of the block in the resource; every message about it begins with it."""

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from tpujob_trainer.parsing.references import source_digests
+from tpujob_trainer.values.references import source_digests
 
 MEBIBYTE = 1 << 20
 

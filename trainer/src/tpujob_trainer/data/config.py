@@ -12,8 +12,8 @@ from jinja2 import TemplateError
 from tpujob_contract import storage_address
 from tpujob_trainer.data.column import MEBIBYTE, ChatCall, Column, LossOn, SpecialTokens
 from tpujob_trainer.data.template import Template
-from tpujob_trainer.parsing.from_mapping import Range
-from tpujob_trainer.parsing.references import require_reference
+from tpujob_trainer.values.from_mapping import Range
+from tpujob_trainer.values.references import require_reference
 
 FIELD = "spec.trainer.data"
 

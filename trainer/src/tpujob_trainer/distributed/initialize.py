@@ -11,9 +11,9 @@ import jax
 
 from tpujob_contract import DistributedProcess, LocalProcess, Process, environment
 from tpujob_contract.connections import open_files, ports
-from tpujob_trainer import errors
 from tpujob_trainer.distributed import host_check, kv_store, peers
 from tpujob_trainer.distributed.peers import Membership, Peers
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

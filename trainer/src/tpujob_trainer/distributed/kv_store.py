@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tpujob_contract.process_ids import MAX_NAMED, listed, process_name
-from tpujob_trainer import errors
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 from tpujob_contract.process_ids import process_name
 from tpujob_contract.reports.progress_state import ProgressState
-from tpujob_trainer import errors
+from tpujob_trainer.values import errors
 
 VERSION = 1
 BEATS = 5

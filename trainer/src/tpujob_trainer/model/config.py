@@ -12,8 +12,8 @@ from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import Preset, RopeScaling
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape, Quantization, Remat, RematName
-from tpujob_trainer.parsing.from_mapping import Range, camel_case
-from tpujob_trainer.parsing.references import require_reference
+from tpujob_trainer.values.from_mapping import Range, camel_case
+from tpujob_trainer.values.references import require_reference
 
 if TYPE_CHECKING:
     PresetName = str

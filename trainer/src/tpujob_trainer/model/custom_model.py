@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.config import ModelConfig, rounded_vocabulary
 from tpujob_trainer.model.custom.load import load_module
 from tpujob_trainer.model.custom.module import FIELD, Inputs, Path
@@ -24,6 +23,7 @@ from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.partitioning import POSITIONS
 from tpujob_trainer.model.quantized import require_faster
 from tpujob_trainer.model.shape import CustomShape, ModelShape
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> CustomShape:

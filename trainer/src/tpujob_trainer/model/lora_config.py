@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.values.from_mapping import Range
 
 Target = Literal["query", "key", "value", "out", "gate", "up", "down"]
 OF_MLP = ("gate", "up", "down")

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import BY_KIND
 from tpujob_trainer.model.partitioning import Travel
+from tpujob_trainer.values.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tpujob_trainer.model.shape import Quantization

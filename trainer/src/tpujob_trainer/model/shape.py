@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tpujob_trainer.model.families.base import Latent, RopeScaling, SigmoidRouter
-from tpujob_trainer.parsing.from_mapping import camel_case
+from tpujob_trainer.values.from_mapping import camel_case
 
 Remat = Literal["none", "dots", "full"]
 Quantization = Literal["int8", "fp8"]

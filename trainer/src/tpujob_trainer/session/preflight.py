@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpujob_trainer.config.schema import PreflightConfig
 from tpujob_trainer.distributed.host_check import HostFacts, warnings, wrong_hosts
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.chips import BY_KIND
+from tpujob_trainer.values.errors import TrainerError
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 
-from tpujob_trainer import errors
 from tpujob_trainer.config.schema import BLOCK, TensorboardConfig, TrackersConfig, WandbConfig
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.telemetry.tracker_files import MetricsFile, SamplesFile
 from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
+from tpujob_trainer.values import errors
 
 LIMIT_SECONDS = 60.0
 EXIT_SECONDS = 3.0

@@ -6,8 +6,8 @@ import re
 import socket
 from collections.abc import Iterator
 
-from tpujob_trainer import errors
 from tpujob_trainer.storage.bucket import is_local
+from tpujob_trainer.values import errors
 
 _REFUSED = re.compile(r"PERMISSION_DENIED|UNAUTHENTICATED|Forbidden|[Pp]ermission denied|\b(code:? |HTTP )40[13]\b")
 _MISSING = re.compile(r"NOT_FOUND|\b(code:? |HTTP )404\b")

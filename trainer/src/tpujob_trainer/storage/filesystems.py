@@ -11,7 +11,7 @@ from typing import Any
 import fsspec.core
 from fsspec.implementations.local import LocalFileSystem
 
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.values.errors import NotFoundError
 
 _BROKEN, _LOOP = "link to nothing", "link in a loop"
 

@@ -5,9 +5,9 @@ import hashlib
 
 import fsspec
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.bucket import Stored
 from tpujob_trainer.storage.whole import read_whole
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 class FsspecBucket:

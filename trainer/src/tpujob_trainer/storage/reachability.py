@@ -10,7 +10,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from tpujob_contract import storage_address
-from tpujob_trainer.errors import brief
+from tpujob_trainer.values.errors import brief
 
 GCS = "https://storage.googleapis.com"
 GCS_VARIABLES = ("TENSORSTORE_GCS_HTTP_URL", "STORAGE_EMULATOR_HOST")

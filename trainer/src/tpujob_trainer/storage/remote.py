@@ -10,13 +10,13 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import reachability
 from tpujob_trainer.storage.errors import status_of
 from tpujob_trainer.storage.filesystems import has_protocol, is_at_commit
 from tpujob_trainer.storage.read_meter import METER, ReadMeter
 from tpujob_trainer.storage.retrying import IncompleteReadError, Retrying, cause_of
 from tpujob_trainer.storage.versions import AcceptedFiles, DataChangedError, FileStatus, changed, fetcher, version_of
+from tpujob_trainer.values.errors import ConfigurationError
 
 _NO_SUCH_RANGE = 416
 _PRECONDITION_FAILED = 412

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tpujob_trainer.errors import TrainerError, brief
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.read_meter import METER, ReadMeter
 from tpujob_trainer.storage.versions import PATH
+from tpujob_trainer.values.errors import TrainerError, brief
 
 logger = logging.getLogger(__name__)
 

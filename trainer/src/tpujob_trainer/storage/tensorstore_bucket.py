@@ -11,10 +11,10 @@ from typing import Any
 import tensorstore
 
 from tpujob_contract import storage_address
-from tpujob_trainer.errors import brief
 from tpujob_trainer.storage import errors
 from tpujob_trainer.storage.bucket import Stored, is_local
 from tpujob_trainer.storage.whole import read_whole
+from tpujob_trainer.values.errors import brief
 
 REQUEST_SECONDS = 30.0
 """Limit for one object, including all retries."""

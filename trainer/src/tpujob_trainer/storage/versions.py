@@ -22,8 +22,8 @@ from typing import Any
 import fsspec.asyn
 import xxhash
 
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
 from tpujob_trainer.storage.filesystems import has_protocol, is_hub, url_of
+from tpujob_trainer.values.errors import ANOTHER_RUN, ConfigurationError, TrainerError
 
 PATH = "spec.trainer.data.path"
 

@@ -9,10 +9,10 @@ import jax
 
 from tpujob_trainer.config.schema import BLOCK
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.compile.program import needed_bytes
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ import jax
 
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, ExportConfig
-from tpujob_trainer.errors import ConfigurationError, TrainerError, from_dict, to_dict
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.shape import CustomShape, described
@@ -22,7 +21,6 @@ from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.custom_weights import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.shards import tried
-from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.filesystems import located
@@ -30,6 +28,8 @@ from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_logger import Progress
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError, from_dict, to_dict
+from tpujob_trainer.values.safetensors_dtypes import SAFETENSORS_DTYPES
 
 FOLDER = "export"
 """In the checkpoint directory."""

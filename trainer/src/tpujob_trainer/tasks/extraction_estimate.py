@@ -16,10 +16,10 @@ from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
 from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
 from tpujob_trainer.data import inspection
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.read_shape import model_read
 from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, forward_flops_per_token
+from tpujob_trainer.values.errors import ConfigurationError
 
 SCALE_BYTES = 4
 """Size of the scale of each int8 vector."""

@@ -8,7 +8,6 @@ import optax
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig, SampleConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.model.weights.companions import text_ends
 from tpujob_trainer.session.dataset import EVALUATION, shared_manifest
@@ -24,6 +23,7 @@ from tpujob_trainer.train.hooks import Callback, Samples
 from tpujob_trainer.train.loop import Hook
 from tpujob_trainer.train.step import abstract_batch, abstract_state
 from tpujob_trainer.train.step_logger import Progress
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[Hook]:

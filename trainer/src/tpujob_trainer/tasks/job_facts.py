@@ -17,14 +17,15 @@ from tpujob_contract.job_facts import ExtractionForecast, Facts, Place, Question
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.data import inspection
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, programs
-from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.weights.read_shape import with_shape_read
-from tpujob_trainer.parsing.references import MissingModuleError
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.tasks import extraction_estimate
 from tpujob_trainer.tasks.prerequisites import check_prerequisites
 from tpujob_trainer.train.arithmetic import arithmetic
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.programs import answer, log_to_stderr
+from tpujob_trainer.values.references import MissingModuleError
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: a float32 weight and AdamW's two float32 moments; Lion and Adafactor need less."""

@@ -16,14 +16,14 @@ from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.data.inspection import DataWarnings
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
-from tpujob_trainer.parsing.references import MissingModuleError, load_reference
 from tpujob_trainer.storage import is_local
 from tpujob_trainer.storage.retrying import StorageFailedError
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.arithmetic import state_bytes_per_device
+from tpujob_trainer.values.errors import ANOTHER_RUN, ConfigurationError, TrainerError
+from tpujob_trainer.values.references import MissingModuleError, load_reference
 
 logger = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.errors import device_memory
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.tasks.exporting import Exporter
 from tpujob_trainer.tasks.parts import Parts, assemble
 from tpujob_trainer.tasks.restore_or_init import StartingPoint, restore_or_init
 from tpujob_trainer.tasks.training import build_training
 from tpujob_trainer.telemetry.profiler import Profiler
+from tpujob_trainer.values import device_memory
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Callable
 
 from tpujob_contract import ExitCode, Process
-from tpujob_trainer import errors
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 from tpujob_trainer.distributed.kv_store import Coordination
-from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.train.nonfinite import NonFiniteError, spelled
+from tpujob_trainer.values.json_object import damaged, kept_object
 
 logger = logging.getLogger(__name__)
 

@@ -20,13 +20,14 @@ from typing import Any
 from tpujob_contract.whole_file import replaced
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.inspection import attempts
-from tpujob_trainer.errors import NotFoundError, programs
-from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.telemetry import charts, tracker_files
 from tpujob_trainer.telemetry.page import SECURITY_POLICY, STYLE
 from tpujob_trainer.telemetry.tracker_files import STEP, TIME, Row
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.errors import NotFoundError
+from tpujob_trainer.values.programs import answer, log_to_stderr
 
 LOSS, TOKENS, EVALUATION = "train/loss", "train/tokens_seen", "evaluation/loss"
 CURVES = (

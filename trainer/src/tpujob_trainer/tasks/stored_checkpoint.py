@@ -25,8 +25,6 @@ from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, unequal
 from tpujob_trainer.checkpoint.inspection import inspect, select
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.errors import NotFoundError, programs
-from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
@@ -38,6 +36,9 @@ from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import retried_if_short
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.errors import NotFoundError
+from tpujob_trainer.values.programs import answer, log_to_stderr
 
 WEIGHTS = "weights"
 

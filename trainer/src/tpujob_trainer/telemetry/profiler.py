@@ -21,8 +21,8 @@ from typing import Any
 import jax
 
 from tpujob_contract.profiling import FOLDER, MOST_STEPS, RUN_PATTERN, Profile
-from tpujob_trainer import errors
 from tpujob_trainer.storage import Bucket, open_bucket
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.values.json_object import json_object
 
 METRICS = "metrics.csv"
 STEP, TIME = "step", "time"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tpujob_trainer import errors
+from tpujob_trainer.values import errors
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import is_local, open_bucket
+from tpujob_trainer.values.json_object import damaged, kept_object
 
 FILE = "wandb.json"
 INIT_SECONDS = 120

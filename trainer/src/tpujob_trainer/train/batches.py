@@ -11,10 +11,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data import LocalBatch, batches_digest
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import Batch
+from tpujob_trainer.values.errors import TrainerError
 
 _DISAGREE = np.int32(-1)
 """In all columns of a lane about which processes disagree; never a valid state of a lane."""

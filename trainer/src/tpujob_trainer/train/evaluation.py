@@ -22,7 +22,6 @@ from jax.sharding import NamedSharding
 
 from tpujob_trainer.config.rules import EVALUATION_LOSS
 from tpujob_trainer.data import LocalBatch
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.batches import Assembler
@@ -30,6 +29,7 @@ from tpujob_trainer.train.save_policy import StepFlags, unpack
 from tpujob_trainer.train.step import Batch, TrainState, in_parts
 from tpujob_trainer.train.step_logger import Progress
 from tpujob_trainer.train.token_loss import TokenLoss, load_metric
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 @jax.tree_util.register_dataclass

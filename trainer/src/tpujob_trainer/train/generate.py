@@ -12,9 +12,9 @@ from tpujob_trainer.config.schema import BLOCK, SampleConfig
 from tpujob_trainer.data import DataConfig, Tokenizer
 from tpujob_trainer.data.stream.rows import with_remedy
 from tpujob_trainer.data.text.columns import ConversationError
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Pasts, Weights
 from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.values.errors import ConfigurationError
 
 GATHERED_ONCE_BYTES = 2**28
 """Weights of at most this size are gathered once for a text. Larger ones stay sharded, and activations are exchanged

@@ -8,13 +8,13 @@ import numpy as np
 from tpujob_trainer.config.schema import BLOCK, CallbackConfig
 from tpujob_trainer.data import Tokenizer
 from tpujob_trainer.data.text.stop_strings import before_any
-from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
 from tpujob_trainer.model.decoder import Weights
-from tpujob_trainer.parsing.references import load_reference
 from tpujob_trainer.train.generate import Prompt, Sampler, padded, until_end
 from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_logger import Progress
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError, brief
+from tpujob_trainer.values.references import load_reference
 
 
 class Samples:

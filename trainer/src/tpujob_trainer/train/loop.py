@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.train.batches import Feed
@@ -29,6 +28,7 @@ from tpujob_trainer.train.nonfinite import SkipBudget
 from tpujob_trainer.train.save_policy import SavePolicy, StepFlags, is_due_by_steps
 from tpujob_trainer.train.step import StepMetrics, TrainState, TrainStep
 from tpujob_trainer.train.step_logger import Progress, StepResult, read
+from tpujob_trainer.values.errors import TrainerError
 
 logger = logging.getLogger(__name__)
 

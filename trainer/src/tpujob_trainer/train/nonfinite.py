@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 from tpujob_trainer.config.schema import NonFiniteConfig
 from tpujob_trainer.data import LocalBatch
-from tpujob_trainer.errors import DivergedError
+from tpujob_trainer.values.errors import DivergedError
 
 
 class NonFiniteError(DivergedError):

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import optax
 
 from tpujob_trainer.config.schema import BLOCK, OptimizerConfig
-from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.model.lora import is_adapter
 from tpujob_trainer.model.shape import STACKS
-from tpujob_trainer.parsing.references import load_reference
+from tpujob_trainer.values.errors import ConfigurationError, brief
+from tpujob_trainer.values.references import load_reference
 
 MUON_RMS = 0.2
 """Root mean square of a Muon update before the learning rate, about that of AdamW's, so that one learning rate and one

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from tpujob_trainer.config.schema import BLOCK
-from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
 from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.decoder import Model, Weights, soft_capped
 from tpujob_trainer.model.loss import CHUNK_BYTES, OUTPUT, cross_entropy, num_chunks, token_losses
 from tpujob_trainer.model.partitioning import POSITIONS, of_each_device
 from tpujob_trainer.model.shape import CustomShape
-from tpujob_trainer.parsing.references import load_reference
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError, brief
+from tpujob_trainer.values.references import load_reference
 
 TokenFunction = Callable[[jax.Array, jax.Array], jax.Array]
 """From logits float32 `[T, V]` and targets int32 `[T]` to values `[T]`, each only from the token's own logits."""

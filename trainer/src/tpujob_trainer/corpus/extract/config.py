@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tpujob_trainer.corpus.extract.layers import Kind
 from tpujob_trainer.corpus.workers.work import UnitsConfig
-from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.values.from_mapping import Range
 
 Positions = Literal["all", "last", "mean"]
 ValueType = Literal["float16", "bfloat16", "float32", "int8"]

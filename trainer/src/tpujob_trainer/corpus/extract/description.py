@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.json_object import kept_object
 from tpujob_trainer.storage import Bucket
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.json_object import kept_object
 
 NAME = "extract.json"
 WEIGHTS = "weights.json"

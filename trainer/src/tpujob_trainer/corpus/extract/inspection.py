@@ -21,11 +21,12 @@ from tpujob_trainer.corpus.extract.progress import Finished
 from tpujob_trainer.corpus.workers import claims, failures, results
 from tpujob_trainer.corpus.workers.results import UnitResult
 from tpujob_trainer.data.manifest.table import read_unit_rows
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError, programs
-from tpujob_trainer.parsing.json_object import damaged, json_object
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.directory import Directory, ListedFile
 from tpujob_trainer.storage.errors import used
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError, TrainerError
+from tpujob_trainer.values.json_object import damaged, json_object
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.columns import Kind
 from tpujob_trainer.data.text.documents import kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 Bos = Literal["add", "add if missing", "written"]
 

@@ -12,7 +12,7 @@ from tpujob_trainer.corpus.extract.shards import scales_of
 from tpujob_trainer.corpus.workers.results import add_statistics
 from tpujob_trainer.data.formats import format_named
 from tpujob_trainer.data.manifest.manifest import Manifest
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 UNIT_BYTES = (1 << 31) - 1
 """Unit size for the first division of a corpus, by row groups."""

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.values.json_object import json_object
 
 logger = logging.getLogger(__name__)
 

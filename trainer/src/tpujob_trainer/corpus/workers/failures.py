@@ -10,10 +10,9 @@ import json
 import logging
 from collections.abc import Iterable
 
-from tpujob_trainer import errors
-from tpujob_trainer.errors import device_memory
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.values import device_memory, errors
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import numpy as np
 from tpujob_trainer.corpus.workers import failures, results
 from tpujob_trainer.corpus.workers.claims import FOLDER as CLAIMS
 from tpujob_trainer.corpus.workers.claims import Sightings
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket
+from tpujob_trainer.values.json_object import json_object
 
 logger = logging.getLogger(__name__)
 

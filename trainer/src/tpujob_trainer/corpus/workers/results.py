@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.corpus.workers.claims import unit_name
-from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import Bucket
+from tpujob_trainer.values.json_object import damaged, kept_object
 
 FOLDER = "done/"
 OUTPUTS = "out/"

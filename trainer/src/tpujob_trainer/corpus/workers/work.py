@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.values.from_mapping import Range
 
 MEBIBYTE = 1 << 20
 

@@ -21,8 +21,8 @@ from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.formats.values import rows_of_values
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.storage.versions import DataChangedError, changed, damaged
+from tpujob_trainer.values.errors import ConfigurationError, brief
 
 _BLOCK = 1 << 16
 _BLOCK_HEADER = 24

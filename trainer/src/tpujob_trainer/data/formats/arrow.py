@@ -22,8 +22,8 @@ from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import too_large
 from tpujob_trainer.data.formats.values import require_kind
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.errors import ConfigurationError, message
 from tpujob_trainer.storage.versions import PATH, damaged
+from tpujob_trainer.values.errors import ConfigurationError, message
 
 _FILE_MAGIC = b"ARROW1\0\0"
 _CONTINUATION = b"\xff\xff\xff\xff"

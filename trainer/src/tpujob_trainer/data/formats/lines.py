@@ -24,8 +24,8 @@ from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import EXPANSION, codec_of, require_row, unpacked
 from tpujob_trainer.data.formats.values import BROKEN, rows_of_values, value_of_json, value_of_object
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.versions import PATH, DataChangedError, changed, damaged
+from tpujob_trainer.values.errors import ConfigurationError
 
 BOM = b"\xef\xbb\xbf"
 _BETWEEN = re.compile(r"[\s,]*")

@@ -22,9 +22,9 @@ from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.formats.values import require_kind
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
-from tpujob_trainer.errors import ConfigurationError, message
 from tpujob_trainer.storage.errors import is_out_of_reach
 from tpujob_trainer.storage.versions import damaged
+from tpujob_trainer.values.errors import ConfigurationError, message
 
 _STREAM_BYTES = 4 << 20
 _SHARED_GROUP_BYTES = 64 << 20

@@ -21,8 +21,8 @@ from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import EXPANSION, codec_of, unpacked
 from tpujob_trainer.data.formats.values import BROKEN, rows_of_values
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.versions import PATH
+from tpujob_trainer.values.errors import ConfigurationError
 
 _SEPARATORS = ",\t;|"
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from tpujob_trainer.data.column import MEBIBYTE, Column
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.versions import PATH, DataChangedError
+from tpujob_trainer.values.errors import ConfigurationError
 
 FREE_BYTES = 256 * MEBIBYTE
 """The size that any file may reach within `maxUnpackedBytes`."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.format import RawRows
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def require_kind(schema: Any, path: str, column: Column) -> None:

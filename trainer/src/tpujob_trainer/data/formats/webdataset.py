@@ -25,8 +25,8 @@ from tpujob_trainer.data.formats.tar_members import TarError, UnsupportedTarErro
 from tpujob_trainer.data.formats.unpacking import LimitedStream, codec_of
 from tpujob_trainer.data.formats.values import Unusable, rows_of_values, value_of_json
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.versions import PATH, DataChangedError
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from typing import Any
 from tpujob_contract.storage_address import redacted_values
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.inspection.facts import REACH_SECONDS, inspect
-from tpujob_trainer.errors import programs
-from tpujob_trainer.errors.programs import answer, log_to_stderr
-from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.storage.remote import RETRYING
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.from_mapping import parse
+from tpujob_trainer.values.programs import answer, log_to_stderr
 
 
 def main() -> int:

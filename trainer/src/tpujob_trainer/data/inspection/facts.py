@@ -19,7 +19,7 @@ from tpujob_trainer.data.stream.rows import logger as rows_logger
 from tpujob_trainer.data.stream.rows import with_remedy
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 REACH_SECONDS = 15.0
 """How long storage that does not answer is retried."""

@@ -24,7 +24,7 @@ from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained, fin
 from tpujob_trainer.data.sources.folder_kinds import split_of
 from tpujob_trainer.data.sources.named_data import dataset_files, find_tfds_version
 from tpujob_trainer.data.sources.saved_dataset import saved_files
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 
 def limited(

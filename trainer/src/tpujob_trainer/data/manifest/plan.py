@@ -18,7 +18,7 @@ import numpy as np
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.permutation import Permutation, key_of, row_order
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from tpujob_trainer.data.formats import OpenedFile, RawRows, format_named
 from tpujob_trainer.data.formats.webdataset import OpenedTar, Sample
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
-from tpujob_trainer.errors import NotFoundError, TrainerError, brief
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.retrying import Retrying, StorageFailedError
 from tpujob_trainer.storage.versions import PATH, DataChangedError
+from tpujob_trainer.values.errors import NotFoundError, TrainerError, brief
 
 _FILES_KEPT = 64
 

@@ -16,9 +16,9 @@ from tpujob_trainer.data.manifest.listing import Listing, is_pinned, limited, li
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.permutation import cut_units
 from tpujob_trainer.data.sources.files import DataFile
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
 from tpujob_trainer.storage.filesystems import is_on_disk
 from tpujob_trainer.storage.versions import DataChangedError, changed, is_of_status, sampled_version
+from tpujob_trainer.values.errors import ANOTHER_RUN, ConfigurationError
 
 logger = logging.getLogger(__name__)
 

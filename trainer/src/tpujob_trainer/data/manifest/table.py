@@ -13,9 +13,9 @@ from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.config import FIELD, DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.scan import make_manifest, require_sources, verify_unchanged
-from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.errors import used
+from tpujob_trainer.values.errors import ConfigurationError, brief
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import Any
 from tpujob_contract import storage_address
 from tpujob_trainer.data.sources import brace_ranges
 from tpujob_trainer.data.sources.folder_kinds import require_loose_files
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError, message
 from tpujob_trainer.storage.errors import status_of
 from tpujob_trainer.storage.filesystems import at_commit, is_hub, is_on_disk, located, require_followed
 from tpujob_trainer.storage.remote import LocalFile, RemoteFile, is_there, reach, request
 from tpujob_trainer.storage.retrying import StorageFailedError
 from tpujob_trainer.storage.versions import PATH, FileStatus, version_of
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError, TrainerError, message
 
 logger = logging.getLogger(__name__)
 

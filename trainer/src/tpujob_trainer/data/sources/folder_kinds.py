@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 _KINDS = {
     r"_delta_log/": ("a Delta table", "`deltalake.DeltaTable(PATH).to_pyarrow_table()`"),

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.remote import LocalFile, SizeChangedError
 from tpujob_trainer.storage.versions import PATH, DataChangedError, changed
+from tpujob_trainer.values.errors import ConfigurationError
 
 _TAIL_BYTES = 64 << 10
 _MAGIC = b"PAR1"

@@ -16,11 +16,11 @@ from typing import Any
 
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, describe, explained
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, message
-from tpujob_trainer.parsing.json_object import kept_object
 from tpujob_trainer.storage.filesystems import located
 from tpujob_trainer.storage.remote import reach, request
 from tpujob_trainer.storage.retrying import cause_of
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError, message
+from tpujob_trainer.values.json_object import kept_object
 
 
 def dataset_files(config: SourceConfig, field: str) -> tuple[DataRoot, list[DataFile]]:

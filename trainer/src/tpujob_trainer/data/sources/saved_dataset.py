@@ -7,8 +7,8 @@ DatasetDict has a folder for each split, and a dataset_dict.json that names them
 import logging
 
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.parsing.json_object import kept_object
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.json_object import kept_object
 
 logger = logging.getLogger(__name__)
 

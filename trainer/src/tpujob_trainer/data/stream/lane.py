@@ -20,7 +20,7 @@ from tpujob_trainer.data.stream.packing import TokenSpan
 from tpujob_trainer.data.stream.prefetch import Pending
 from tpujob_trainer.data.stream.rows import SkipCounts, SkippedRows, UnitRows, remedy_of_all
 from tpujob_trainer.data.text.documents import Documents
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 StartRead = Callable[[int, int, int], Pending[UnitRows]]
 """Starts to read rows of a unit: its number, the epoch, how many rows of its order to skip."""

@@ -16,7 +16,7 @@ from tpujob_trainer.data.manifest.permutation import row_order
 from tpujob_trainer.data.manifest.plan import LanePlan
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
+from tpujob_trainer.values.errors import ANOTHER_RUN, ConfigurationError
 
 STATE_COLUMNS = ("identity", "epoch", "unit", "row", "token", "batches", "digest_low", "digest_high")
 

@@ -13,8 +13,8 @@ import numpy as np
 from tpujob_trainer.data.formats import RawRows
 from tpujob_trainer.data.formats.webdataset import UNTAKEN
 from tpujob_trainer.data.text.columns import KINDS, LEFT_OUT, Kind
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage.read_meter import METER
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.stream.position import pack_positions, unpack_state
 from tpujob_trainer.data.stream.prefetch import Pending, ReadPool
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 _READ_THREADS = 4
 

@@ -14,7 +14,7 @@ import jinja2
 from tpujob_trainer.data.column import ChatCall, LossOn
 from tpujob_trainer.data.template import RENDER_ERRORS, RefusedByTemplate, Rendered, Template, without_nothing
 from tpujob_trainer.data.text.columns import ConversationError
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 REFUSED = "refused by the chat template"
 _QUOTED = re.compile("'([^']*)'")

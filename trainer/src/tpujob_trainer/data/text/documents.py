@@ -15,7 +15,7 @@ from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.columns import ConversationError, Kind, Render
 from tpujob_trainer.data.text.row_template import row_encoder, row_renderer
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def between_marks(

@@ -13,7 +13,7 @@ import tokenizers
 from tpujob_trainer.data.text.chat import ChatTemplate
 from tpujob_trainer.data.text.documents import between_marks
 from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer, fingerprint
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 _BEGINNINGS = ("<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
 _ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "[EOS]")

@@ -11,8 +11,8 @@ from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.data.text.chat import ChatTemplate
 from tpujob_trainer.data.text.columns import LEFT_OUT, ConversationError, Render
-from tpujob_trainer.errors import ConfigurationError, brief
-from tpujob_trainer.parsing.references import load_reference
+from tpujob_trainer.values.errors import ConfigurationError, brief
+from tpujob_trainer.values.references import load_reference
 
 
 def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate | None) -> Render:

@@ -10,10 +10,10 @@ from tpujob_trainer.data.sources.files import explained
 from tpujob_trainer.data.text.model_tokenizers import HuggingFaceTokenizer, SentencePieceTokenizer
 from tpujob_trainer.data.text.tiktoken_vocabulary import is_tiktoken, tokenizer_json
 from tpujob_trainer.data.text.tokenizer import FIELD, ByteTokenizer, Tokenizer
-from tpujob_trainer.errors import NotFoundError
-from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage.filesystems import located
 from tpujob_trainer.storage.remote import content_of, reach
+from tpujob_trainer.values.errors import NotFoundError
+from tpujob_trainer.values.json_object import damaged, kept_object
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """Such as gpt2 or Qwen/Qwen2.5-7B; a path that exists counts as a path nevertheless."""

@@ -25,13 +25,13 @@ from typing import NoReturn
 from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process
 from tpujob_contract.reports import report, termination_message
 from tpujob_contract.reports.progress_state import ProgressState
-from tpujob_trainer import errors
 from tpujob_trainer.distributed.exit import watchdog
 from tpujob_trainer.distributed.exit.stop_request import StopRequest, leaving_seconds
 from tpujob_trainer.distributed.exit.watchdog import Watchdog
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.distributed.peers import End, Peers
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.values import errors
 
 __all__ = ["StopRequest", "explain", "run_to_exit"]
 

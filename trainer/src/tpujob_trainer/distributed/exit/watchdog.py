@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Annotated, Protocol
 
 from tpujob_contract.reports.progress_state import ProgressState
-from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.values.from_mapping import Range
 
 _WAITING = (
     ("jax/_src/array.py", None),

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen, nnx, traverse_util
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, parameter
+from tpujob_trainer.values.errors import ConfigurationError
 
 _INPUT = (1, 8)
 """Rows and positions of the input with which weights are initialized; they depend on neither."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from flax import linen, nnx
 
-from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
 from tpujob_trainer.model.custom.forms import Functions, LinenModule, NnxModule
 from tpujob_trainer.model.custom.module import FIELD, Module
-from tpujob_trainer.parsing.references import load_reference
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError, brief
+from tpujob_trainer.values.references import load_reference
 
 
 def load_module(reference: str, arguments: Mapping[str, Any], vocab_size: int) -> Module:

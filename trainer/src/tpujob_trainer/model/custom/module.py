@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 FIELD = "spec.trainer.model.custom"
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.values.from_mapping import Range
 
 RopeKind = Literal["llama3", "linear", "dynamic", "yarn", "longrope"]
 

@@ -13,10 +13,10 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.axes import AXES
 from tpujob_trainer.model.chips import devices_per_chip
 from tpujob_trainer.model.mesh.cost import MeshShape
+from tpujob_trainer.values.errors import TrainerError
 
 
 def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shape: MeshShape | None = None) -> Mesh:

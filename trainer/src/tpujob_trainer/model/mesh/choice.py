@@ -11,7 +11,7 @@ from tpujob_contract.batch_rows import divide_slice
 from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.mesh.cost import MeshShape, mesh_cost
 from tpujob_trainer.model.shape import CustomShape, ModelShape
-from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.values.from_mapping import Range
 
 LARGE_SLICE = 64
 """From this many devices of a slice on, meshes other than the plain one are considered."""

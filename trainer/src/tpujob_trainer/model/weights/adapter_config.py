@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_trainer.data.sources.files import explained, open_root
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage.remote import content_of, is_there, reach
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.json_object import json_object
 
 ADAPTER_CONFIG = "adapter_config.json"
 FIELD = "spec.trainer.lora.from"

@@ -10,11 +10,11 @@ from typing import Any
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.known_keys import EMBEDDING, OUTPUT
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
-from tpujob_trainer.parsing.json_object import json_object, kept_object
 from tpujob_trainer.storage.remote import content_of, reach, request
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.json_object import json_object, kept_object
 
 CONFIG = "config.json"
 FROM = "spec.trainer.model.from"

@@ -7,13 +7,13 @@ Unsupported features are refused, with the name of their key. The keys that a fa
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import ConfigJson
 from tpujob_trainer.model.families.keys import FULL, SLIDING, flag, positive, whole
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.known_keys import CONFIGS, FAMILY_OF, SAME_AS, TEXT_OF, problem_with_keys
 from tpujob_trainer.model.weights.rope_json import read_rope, written_rope
+from tpujob_trainer.values.errors import ConfigurationError
 
 _SILU, _GELU = ("silu", "swish"), ("gelu_pytorch_tanh", "gelu_new")
 _ACTIVATIONS = dict.fromkeys(_SILU, "silu") | dict.fromkeys(_GELU, "gelu")

@@ -15,10 +15,10 @@ import numpy as np
 from flax import nnx
 
 from tpujob_trainer.data.sources.files import open_root
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.export import collector
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder, shown
 from tpujob_trainer.model.weights.shards import Agree, StoredTensor, alone, write_folder
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

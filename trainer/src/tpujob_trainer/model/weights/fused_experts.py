@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.adapter_config import FIELD
+from tpujob_trainer.values.errors import ConfigurationError
 
 type Pair = tuple[np.ndarray, np.ndarray]
 """A `[experts, inputs, rank]` and B `[experts, rank, outputs]`."""

@@ -19,7 +19,6 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data.sources.files import open_root
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import FROM as FIELD
@@ -27,6 +26,7 @@ from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.known_keys import EMBEDDING, OUTPUT, tensors
 from tpujob_trainer.model.weights.quantized_files import DequantizedFolder
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
+from tpujob_trainer.values.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from tpujob_trainer.data.sources.files import DataRoot, open_root
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.weights.adapter import (
@@ -28,6 +27,7 @@ from tpujob_trainer.model.weights.adapter import (
 from tpujob_trainer.model.weights.adapter_config import FIELD, check_adapter
 from tpujob_trainer.model.weights.fused_experts import container_of, filled_up, pairs_of_experts
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:

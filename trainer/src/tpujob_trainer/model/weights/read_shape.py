@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.config import FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import FROM as FIELD
@@ -10,6 +9,7 @@ from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.config_json import shape_of
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.storage.retrying import StorageFailedError
+from tpujob_trainer.values.errors import NotFoundError
 
 
 def read_shape(path: str, *, remat: str, compute_dtype: str, ignored: tuple[str, ...] | None = None) -> ModelShape:

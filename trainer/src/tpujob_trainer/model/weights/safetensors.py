@@ -15,10 +15,10 @@ import ml_dtypes  # noqa: F401 - numpy knows its types by name from then on
 import numpy as np
 
 from tpujob_trainer.data.sources.files import DataRoot, explained
-from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.parsing.json_object import json_object
-from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
 from tpujob_trainer.storage.remote import content_of, is_there
+from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.values.json_object import json_object
+from tpujob_trainer.values.safetensors_dtypes import NUMPY_NAMES
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

@@ -19,13 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tpujob_trainer.errors import NotFoundError, TrainerError, programs
-from tpujob_trainer.errors.programs import answer, log_to_stderr
 from tpujob_trainer.model.decoder import Model, soft_capped
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_shape import read_shape
+from tpujob_trainer.values import programs
+from tpujob_trainer.values.errors import NotFoundError, TrainerError
+from tpujob_trainer.values.programs import answer, log_to_stderr
 
 TOLERANCE = 1e-3
 """Largest difference of float32 logits, which are between 1 and 30."""

@@ -15,12 +15,12 @@ from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batch_size import enough_rows
 from tpujob_trainer.corpus.workers import claims
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.storage.errors import used
 from tpujob_trainer.tasks.batch.tasks import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.json_object import damaged, kept_object
 
 LISTING_SECONDS = 900.0
 """Workers that start this long after a listing, apart from clock differences, list the corpus again."""

@@ -19,13 +19,13 @@ from tpujob_trainer.corpus.extract.programs import Program
 from tpujob_trainer.corpus.extract.rows import tokens_of
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.host_check import versions
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import described
 from tpujob_trainer.storage import is_local, open_bucket
 from tpujob_trainer.tasks.batch.parts import BatchParts, assemble_batch, make_weights, weights_fingerprint
 from tpujob_trainer.tasks.batch.worker import Worker
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def identity_of(parts: BatchParts) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from tpujob_trainer import data
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.corpus.extract import forecast
-from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import load_weights
@@ -26,6 +25,7 @@ from tpujob_trainer.tasks.batch.corpus_listing import corpus_manifest
 from tpujob_trainer.tasks.batch.staged_weights import staged
 from tpujob_trainer.tasks.batch.tasks import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from tpujob_trainer.corpus.extract.config import VALUE_BYTES, EmbedConfig, Gener
 from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 from tpujob_trainer.corpus.extract.programs import Program, activations_program, embeddings_program, scores_program
 from tpujob_trainer.corpus.workers.work import UnitsConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import text_ends
 from tpujob_trainer.tasks.extraction_estimate import forward_flops, kept_sites, rows_flops, vector_bytes
 from tpujob_trainer.train.arithmetic import forward_flops_per_token
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import CHIPS
 from tpujob_trainer.train.compile.changes import Place, Tried, first_that_fits, saving_changes
 from tpujob_trainer.train.compile.program import as_json, compile_step, prepare_environment
 from tpujob_trainer.train.compile.search import best_compiled, layouts
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def main(arguments: list[str] | None = None) -> int:

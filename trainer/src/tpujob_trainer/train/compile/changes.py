@@ -9,9 +9,9 @@ from typing import Any
 
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.shape import CustomShape
+from tpujob_trainer.values.errors import ConfigurationError
 
 Block = Mapping[str, Any]
 Compile = Callable[[Block], Mapping[str, Any]]

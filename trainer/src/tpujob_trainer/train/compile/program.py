@@ -17,7 +17,6 @@ from jax.experimental import topologies
 
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import CHIPS, Chip
 from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.decoder import Model
@@ -28,6 +27,7 @@ from tpujob_trainer.train.compile.matrix_products import matrix_operations
 from tpujob_trainer.train.compile.schedule import Rates, StepTime, step_time
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_run_step
+from tpujob_trainer.values.errors import ConfigurationError
 
 _NEEDED = re.compile(r"(?:[Uu]sed |required for HLO temporaries \()([\d.]+)([KMGT])\)? (?:of|exceeds available HBM)")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

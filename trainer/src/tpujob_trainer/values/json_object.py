@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 
 def json_object(content: bytes | str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from tpujob_contract.storage_address import credentials_problem, credentials_problems, redacted
 from tpujob_contract.values.spelling import nearest_name, number_meant
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.values.errors import ConfigurationError
 
 INT_OR_TEXT = int | str
 """An integer of at least 0, or a text that is not empty."""

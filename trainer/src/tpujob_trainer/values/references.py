@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from tpujob_trainer.errors import ConfigurationError, brief
+from tpujob_trainer.values.errors import ConfigurationError, brief
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 PATTERN = rf"^{_NAME}(\.{_NAME})*:{_NAME}$"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.parsing.json_object import json_object, kept_object
+from tpujob_trainer.values.errors import ConfigurationError
+from tpujob_trainer.values.json_object import json_object, kept_object
 
 
 @pytest.mark.parametrize(

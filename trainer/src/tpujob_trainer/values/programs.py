@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from tpujob_contract import ExitCode
 from tpujob_contract.storage_address import redacted
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.values.errors import TrainerError
 
 
 def answer(work: Callable[[], Mapping[str, Any]]) -> int:

@@ -4,7 +4,7 @@ import re
 
 import jax
 
-from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
+from tpujob_trainer.values.errors import ConfigurationError, TrainerError, brief
 
 _EXHAUSTED = re.compile(
     r"RESOURCE_EXHAUSTED: (?:.{0,200}\b)?(?:out of memory|error allocating device buffer|error loading program)",

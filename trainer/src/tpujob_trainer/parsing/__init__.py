@@ -1,1 +1,0 @@
-"""Values from mappings and references, with errors that name the field."""
