@@ -11,9 +11,9 @@ from tpujob_contract import (
     IndependentWorker,
     LocalProcess,
     environment,
+    ports,
     read_environment,
 )
-from tpujob_contract.connections import ports
 
 
 def test_process_of_a_job():

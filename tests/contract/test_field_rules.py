@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_contract.values.field_rules import (
+from tpujob_contract.field_rules import (
     Condition,
     Rule,
     absent,

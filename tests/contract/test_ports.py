@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 
 
 def test_process_0_listens_also_where_ipv6_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from tests.harness.launched import JOB
-from tpujob_contract import read_environment
-from tpujob_contract.connections import shared_secret
+from tpujob_contract import read_environment, shared_secret
 
 
 @pytest.mark.parametrize(

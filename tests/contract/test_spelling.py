@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob_contract.values.spelling import nearest_name, number_meant
+from tpujob_contract.spelling import nearest_name, number_meant
 
 KNOWN = ("batchSize", "ephemeral-storage", "sequenceLength", "llama3-8b", "llama3-70b")
 

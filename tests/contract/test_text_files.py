@@ -1,6 +1,6 @@
 import pytest
 
-from tpujob_contract.values.file_names import SAMPLE_BYTES, why_not_text
+from tpujob_contract.file_names import SAMPLE_BYTES, why_not_text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.e2e.waiting import wait_for
 from tests.statuses import flat
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import CommandError
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 
 DATA = "e2e-data"
 PATIENCE, PATIENCE_SECONDS = waiting.PATIENCE, waiting.PATIENCE_SECONDS

@@ -15,7 +15,7 @@ from tools.localcluster import background
 from tools.localcluster.kubeconfig import api_of
 from tools.localcluster.kubelet import FIRST, SECOND, is_ready
 from tools.localcluster.second_machine import SecondMachine
-from tpujob_contract.values.quantity import quantity
+from tpujob_contract.quantity import quantity
 
 SHARE = Decimal("0.6")
 """Of a node's memory."""

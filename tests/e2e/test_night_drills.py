@@ -20,7 +20,7 @@ from tests.e2e.test_training import evict
 from tests.e2e.test_upgrade import JOB, holder, state
 from tests.e2e.waiting import wait_for
 from tools.localcluster.api import Object
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(1800)]
 

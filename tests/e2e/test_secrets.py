@@ -9,7 +9,7 @@ import secrets
 import pytest
 
 from tests.e2e.jobs import FOR_EVER, Jobs
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
 from tests.e2e.waiting import wait_for
 from tools.localcluster.api import Object
-from tpujob_contract.values.quantity import quantity
+from tpujob_contract.quantity import quantity
 from tpujob_operator.observe.free_slices import pod_amounts
 
 FILL_NODE = "E2E_FILL_NODE"

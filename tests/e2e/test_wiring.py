@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.jobs import Jobs
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 

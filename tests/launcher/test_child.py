@@ -12,7 +12,7 @@ from tests.harness.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON
 from tests.launcher.conftest import Launch
 from tools.localcluster.processes import is_alive
 from tools.localcluster.waiting import wait_for
-from tpujob_contract.grace import margin_seconds
+from tpujob_contract.environment import margin_seconds
 from tpujob_launcher.supervise.ending import LEFTOVER_SECONDS
 
 SHORT_GRACE = JOB | {"TPUJOB_GRACE_SECONDS": "1"}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tpujob_contract.grace import margin_seconds
+from tpujob_contract.environment import margin_seconds
 from tpujob_launcher.peers.timing import FINISHED_SECONDS, READY_SECONDS
 from tpujob_launcher.supervise.ending import (
     ASKED_SECONDS,

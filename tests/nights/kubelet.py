@@ -21,7 +21,7 @@ from tests.scenes.control_plane.addresses import pod_address
 from tools.localcluster import pods
 from tools.localcluster.api import Api, ApiError, Object
 from tpujob_contract import kubernetes_names as names
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 from tpujob_contract.reports.report import PATH, final_line
 
 STEPS_PER_SECOND = 10

@@ -28,7 +28,7 @@ import yaml
 from tests.operator.manifests import TRAINER, container_manifest, manifest
 from tests.wrong_inputs.examples import block_example
 from tests.wrong_inputs.row import ARITHMETIC, BUDGET, Job, Wrong
-from tpujob_contract.values.field_rules import broken_rules
+from tpujob_contract.field_rules import broken_rules
 from tpujob_resource.crd.build import is_too_costly
 from tpujob_resource.rules.trainer_schema import block_rules
 

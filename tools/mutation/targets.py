@@ -20,7 +20,7 @@ CHECKPOINT = ("tests/trainer/checkpoint/",)
 TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_contract.batch_rows": CONTRACT,
     "tpujob_contract.environment": CONTRACT,
-    "tpujob_contract.values.field_rules": CONTRACT,
+    "tpujob_contract.field_rules": CONTRACT,
     "tpujob_contract.reports.first_end": CONTRACT,
     "tpujob_contract.reports.in_place": CONTRACT,
     "tpujob_contract.kubernetes_names": CONTRACT,

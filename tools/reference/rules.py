@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tools.reference.text import HEADER, plain, table
-from tpujob_contract.values.field_rules import Condition, Rule
+from tpujob_contract.field_rules import Condition, Rule
 from tpujob_resource.models.fields import Change, changes
 from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.models.spec import Spec

@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Union
 
-from tpujob_contract import process_ids
-from tpujob_contract.connections import ports
+from tpujob_contract import ports, process_ids
 
 PREFIX = "TPUJOB_"
 
@@ -57,7 +56,7 @@ POD_FAILURES = "TPUJOB_POD_FAILURES"
 POD_DISRUPTIONS = "TPUJOB_POD_DISRUPTIONS"
 """How many earlier pods of this process were replaced, as the Job controller counts them in two annotations."""
 SECRET = "TPUJOB_SECRET"  # noqa: S105 - its name
-"""What the launchers of a job show each other (`connections.shared_secret`); unset: nothing. Commands do not get it."""
+"""What the launchers of a job show each other (`shared_secret`); unset: nothing. Commands do not get it."""
 SILENCE_SECONDS = "TPUJOB_SILENCE_SECONDS"
 """How long a program may print nothing (`spec.silenceSeconds`); unset: without limit."""
 WORKER = "TPUJOB_WORKER"
@@ -312,3 +311,8 @@ def _integer(environ: Mapping[str, str], key: str, least: int, below: Optional[i
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least or (below is not None and int(text) >= below):
         raise ContractError(f"{key}={text!r} is not {allowed}")
     return int(text)
+
+
+def margin_seconds(grace_seconds: float) -> float:
+    """The launcher's part of a grace period: to kill and reap, pass output on, and write the termination message."""
+    return min(2.0, grace_seconds / 5)

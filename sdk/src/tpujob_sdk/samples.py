@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from tpujob_contract.values.file_names import FILE_ENDINGS
+from tpujob_contract.file_names import FILE_ENDINGS
 from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_sdk.decoding import Decoding, require_importable
 from tpujob_trainer import data

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tools.localcluster.waiting import wait_for
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 from tpujob_launcher.peers.line_server import Line, LineServer
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.operator.manifests import manifest
 from tests.wrong_inputs.row import Wrong
 from tests.wrong_inputs.table import WRITTEN, WRONG
-from tpujob_contract.values.field_rules import Rule, broken
+from tpujob_contract.field_rules import Rule, broken
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.load import load_job

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_contract.values.field_rules import (
+from tpujob_contract.field_rules import (
     Rule,
     absent,
     given,

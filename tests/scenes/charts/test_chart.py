@@ -23,7 +23,7 @@ from tests.charts.test_dockerfile import USER
 from tests.harness.operator_process import NAME, rules
 from tools.localcluster import binaries
 from tpujob_contract import kubernetes_names
-from tpujob_contract.connections.ports import REPORT
+from tpujob_contract.ports import REPORT
 from tpujob_operator.base.settings import Settings
 from tpujob_resource.crd.build import custom_resource_definition
 

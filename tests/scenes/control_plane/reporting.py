@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tests.fakes import Exchange, HttpServer
 from tests.scenes.control_plane.addresses import pod_address
 from tools.localcluster.api import Object
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 from tpujob_contract.reports.report import PATH
 
 REPORT_ADDRESS = pod_address(0)

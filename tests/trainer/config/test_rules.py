@@ -4,7 +4,7 @@ import pytest
 
 from tests.operator.manifests import manifest
 from tests.wrong_inputs.examples import block_example
-from tpujob_contract.values.field_rules import Rule
+from tpujob_contract.field_rules import Rule
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.trainer_schema import block_rules

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.wrong_inputs.table import WRONG
-from tpujob_contract.values.field_rules import broken, broken_rules
+from tpujob_contract.field_rules import broken, broken_rules
 from tpujob_resource.rules.table import RULES as OF_THE_SPEC
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import parse_config

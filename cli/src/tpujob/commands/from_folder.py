@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
-from tpujob_contract.values.file_names import SAMPLE_BYTES, why_not_text
+from tpujob_contract.file_names import SAMPLE_BYTES, why_not_text
 
 ROW_GROUP_BYTES = 1 << 20
 """Text in a row group, in characters: small enough that a data set of a few megabytes divides among many readers."""

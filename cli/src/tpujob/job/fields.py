@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tpujob.output.errors import CommandError
-from tpujob_contract.values.spelling import nearest_name
+from tpujob_contract.spelling import nearest_name
 from tpujob_resource.crd.build import custom_resource_definition
 
 ROOTS = ("spec", "status")

@@ -26,8 +26,7 @@ from tpujob.local.tpu_machine import require_libtpu
 from tpujob.output.errors import CommandError
 from tpujob.questions.trainer_facts import ask_trainer, require_no_problem
 from tpujob_contract import environment as names
-from tpujob_contract import storage_address
-from tpujob_contract.connections import ports, shared_secret
+from tpujob_contract import ports, shared_secret, storage_address
 from tpujob_contract.job_facts import Facts
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
 
 logger = logging.getLogger(__name__)

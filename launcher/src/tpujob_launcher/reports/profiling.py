@@ -18,8 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
-from tpujob_contract import environment
-from tpujob_contract.connections import ports
+from tpujob_contract import environment, ports
 from tpujob_contract.profiling import PATH, SCHEME, Message
 
 POLL_SECONDS = 0.5

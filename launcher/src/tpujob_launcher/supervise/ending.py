@@ -12,8 +12,8 @@ import enum
 import signal
 from typing import Dict, List, Optional, Tuple
 
+from tpujob_contract.environment import margin_seconds
 from tpujob_contract.exit_codes import KILLED, ExitCode
-from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.peers.timing import FINISHED_SECONDS
 from tpujob_launcher.supervise.outcome import ExitResult
 from tpujob_launcher.supervise.program_end import ProgramEnd

@@ -5,8 +5,7 @@ import hashlib
 import logging
 from datetime import UTC, datetime
 
-from tpujob_contract import kubernetes_names
-from tpujob_contract.connections import shared_secret
+from tpujob_contract import kubernetes_names, shared_secret
 from tpujob_operator.base import metrics
 from tpujob_operator.decide.chain import Decision, Note
 from tpujob_operator.decide.verdict import Step

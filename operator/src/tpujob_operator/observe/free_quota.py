@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from tpujob_contract.values.quantity import quantity
+from tpujob_contract.quantity import quantity
 from tpujob_operator.kube.client import CLUSTER_QUEUES, JOBSETS, Storage, first_served
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.free_slices import Need, need_of

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_contract.values.quantity import quantity
+from tpujob_contract.quantity import quantity
 from tpujob_operator.kube.client import JOBSETS, NODES, PODS, Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.from_objects import hosts_job

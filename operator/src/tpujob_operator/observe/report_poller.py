@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
-from tpujob_contract.connections import ports
+from tpujob_contract import ports
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import PATH
 from tpujob_operator.base import metrics

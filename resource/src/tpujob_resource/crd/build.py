@@ -8,7 +8,7 @@ from typing import Any
 import yaml  # comes with kopf
 
 from tpujob_contract import kubernetes_names
-from tpujob_contract.values.field_rules import Rule
+from tpujob_contract.field_rules import Rule
 from tpujob_resource.crd import accelerator_rules, change_rules
 from tpujob_resource.crd.change_rules import size_rule
 from tpujob_resource.crd.rule_cel import attach, attach_unique

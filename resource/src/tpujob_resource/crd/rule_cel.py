@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpujob_contract.values.field_rules import FILE, LASTING, Condition, Rule, keys
+from tpujob_contract.field_rules import FILE, LASTING, Condition, Rule, keys
 from tpujob_resource.crd.cel import rule, text, texts
 from tpujob_resource.crd.rule_cost import in_order, is_rare, nearest
 

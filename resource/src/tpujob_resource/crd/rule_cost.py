@@ -7,7 +7,7 @@ present. So a rule should read few fields, at a place that has few.
 import re
 from dataclasses import replace
 
-from tpujob_contract.values.field_rules import Condition, Rule, keys
+from tpujob_contract.field_rules import Condition, Rule, keys
 
 USUAL = (
     "accelerator",

@@ -8,8 +8,7 @@ All egress is allowed, because we cannot know a job's buckets, data sets and reg
 
 from typing import Any
 
-from tpujob_contract import kubernetes_names
-from tpujob_contract.connections import ports
+from tpujob_contract import kubernetes_names, ports
 from tpujob_resource.jobset.build import child_labels, owner_references
 from tpujob_resource.jobset.environment import shares_secret
 from tpujob_resource.models.job import TpuTrainingJob

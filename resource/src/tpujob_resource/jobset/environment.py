@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 from tpujob_contract import environment as names
-from tpujob_contract import job_code, kubernetes_names
-from tpujob_contract.connections import ports
+from tpujob_contract import job_code, kubernetes_names, ports
 from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.jobset.multislice_network import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob, prebuilt_workload

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tpujob_contract import commands, kubernetes_names
-from tpujob_contract.connections import ports
+from tpujob_contract import commands, kubernetes_names, ports
 from tpujob_contract.job_code import DIRECTORY, EMULATOR
 from tpujob_resource.jobset.environment import (
     build_attempt,

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tpujob_contract.spelling import nearest_name, normalized, number_meant
 from tpujob_contract.storage_address import redacted
-from tpujob_contract.values.spelling import nearest_name, normalized, number_meant
 from tpujob_resource.messages import patterns
 
 MAX_SHOWN = 60

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from tpujob_contract import quantity
 from tpujob_contract.storage_address import BUCKET_NAME, CHECKPOINT_BUCKET
-from tpujob_contract.values import quantity
 
 ObjectName = Annotated[
     str,

@@ -1,6 +1,6 @@
 """Rules for `spec.code` and `spec.packages`."""
 
-from tpujob_contract.values.field_rules import absent, differs, given, matches, rule, several
+from tpujob_contract.field_rules import absent, differs, given, matches, rule, several
 
 _EITHER = "give either archive and sha256, or repository and commit"
 _ARCHIVE_HAS_DIGEST = "an archive needs its sha256, and a repository has none: its commit is the digest"

@@ -10,7 +10,7 @@ from typing import Any, cast
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 
-from tpujob_contract.values.spelling import nearest_name, number_meant
+from tpujob_contract.spelling import nearest_name, number_meant
 from tpujob_resource.messages.error_messages import field_path, quoted, unknown_field
 
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from tpujob_contract import kubernetes_names
 from tpujob_contract.corpus_tasks import CORPUS_TASKS
 from tpujob_contract.environment import RESERVED_PREFIXES
-from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET, NO_PATTERN, PATTERN_IN_BUCKET
-from tpujob_contract.values.field_rules import (
+from tpujob_contract.field_rules import (
     LASTING,
     TASK,
     Rule,
@@ -31,6 +30,7 @@ from tpujob_contract.values.field_rules import (
     several,
     there,
 )
+from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET, NO_PATTERN, PATTERN_IN_BUCKET
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.volumes import OWN_MOUNTS, OWN_NAMES, Volume
 from tpujob_resource.rules.code import CODE, PACKAGES

@@ -14,8 +14,8 @@ from tpujob_contract.batch_rows import (
     divide_slice,
     rows_problem,
 )
+from tpujob_contract.field_rules import broken_rules
 from tpujob_contract.storage_address import credentials_problems
-from tpujob_contract.values.field_rules import broken_rules
 from tpujob_resource.rules.trainer_schema import block_rules, presets
 
 type Block = Mapping[str, Any]

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from tpujob_contract.values.field_rules import Rule, from_rows
+from tpujob_contract.field_rules import Rule, from_rows
 from tpujob_resource.rules.schema_fit import is_valid_fast
 
 FILE = "trainer_schema.json"

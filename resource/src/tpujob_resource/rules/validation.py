@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob_contract.values.field_rules import ON_VOLUME, Broken, Rule, broken, places
+from tpujob_contract.field_rules import ON_VOLUME, Broken, Rule, broken, places
 from tpujob_resource.errors import InvalidField
 from tpujob_resource.messages.error_messages import field_path, quoted
 from tpujob_resource.models.job import TpuTrainingJob

@@ -3,7 +3,7 @@
 import re
 from math import prod
 
-from tpujob_contract.values.spelling import nearest_name
+from tpujob_contract.spelling import nearest_name
 from tpujob_resource.topology.tables import GENERATIONS, SMALL_3D, Generation, Shape
 
 FORMS = (

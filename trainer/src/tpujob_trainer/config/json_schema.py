@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tpujob_contract.values.field_rules import as_rows
+from tpujob_contract.field_rules import as_rows
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.model.presets import PRESETS

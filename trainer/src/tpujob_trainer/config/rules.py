@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from tpujob_contract.corpus_tasks import CORPUS_TASKS
-from tpujob_contract.values.field_rules import (
+from tpujob_contract.field_rules import (
     TASK,
     Rule,
     absent,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from tpujob_contract.corpus_tasks import CorpusTask
-from tpujob_contract.values.field_rules import broken_rules
+from tpujob_contract.field_rules import broken_rules
 from tpujob_trainer.config.rules import EVALUATION_LOSS, RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig

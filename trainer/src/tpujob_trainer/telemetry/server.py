@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_contract import environment, profiling
-from tpujob_contract.connections import pages, shared_secret
+from tpujob_contract import environment, profiling, shared_secret
+from tpujob_contract.connections import pages
 from tpujob_contract.connections.http_server import HttpServer, Request, Response, plain
 from tpujob_contract.connections.pages import JSON, Page
 from tpujob_contract.reports.report import PATH

@@ -13,8 +13,8 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tpujob_contract.spelling import nearest_name, number_meant
 from tpujob_contract.storage_address import credentials_problem, credentials_problems, redacted
-from tpujob_contract.values.spelling import nearest_name, number_meant
 from tpujob_trainer.values.errors import ConfigurationError
 
 INT_OR_TEXT = int | str

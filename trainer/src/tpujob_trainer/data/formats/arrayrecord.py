@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tpujob_contract.values.file_names import FILE_ENDINGS
+from tpujob_contract.file_names import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import read_range
 from tpujob_trainer.data.formats.examples import fields, value_of_record, varint

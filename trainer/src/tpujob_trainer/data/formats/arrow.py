@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tpujob_contract.values.file_names import FILE_ENDINGS
+from tpujob_contract.file_names import FILE_ENDINGS
 from tpujob_trainer.data.column import MEBIBYTE, Column
 from tpujob_trainer.data.formats.content import read_ends, read_range, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tpujob_contract.values.file_names import FILE_ENDINGS, SAMPLE_BYTES, why_not_text
+from tpujob_contract.file_names import FILE_ENDINGS, SAMPLE_BYTES, why_not_text
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import beyond, read_ends, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows

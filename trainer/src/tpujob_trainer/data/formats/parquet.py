@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpujob_contract.values.file_names import FILE_ENDINGS
+from tpujob_contract.file_names import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large

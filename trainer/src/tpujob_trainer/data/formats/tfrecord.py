@@ -16,7 +16,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from tpujob_contract.values.file_names import FILE_ENDINGS
+from tpujob_contract.file_names import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import beyond, read_ends, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.examples import value_of_record

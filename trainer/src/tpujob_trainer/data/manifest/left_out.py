@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob_contract.values.file_names import SAMPLE_BYTES, kind_by_name, why_not_text
+from tpujob_contract.file_names import SAMPLE_BYTES, kind_by_name, why_not_text
 from tpujob_trainer.data.formats.known import format_of_text
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
 

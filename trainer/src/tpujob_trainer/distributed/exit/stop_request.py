@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_contract.grace import margin_seconds
+from tpujob_contract.environment import margin_seconds
 from tpujob_trainer.distributed.exit.watchdog import Watchdog
 from tpujob_trainer.distributed.peers import Peers
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Pattern, Tuple, Union
 
-from tpujob_contract.values.quantity import quantity
+from tpujob_contract.quantity import quantity
 
 TASK = "pretrain"
 """The task of a block without one."""
