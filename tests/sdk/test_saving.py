@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_sdk import Checkpoints, Job, Options, Place
-from tpujob_trainer.checkpoint import checkpoints
+from tpujob_trainer.checkpoint import checkpoints, ownership
 from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
@@ -20,29 +20,23 @@ from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.values.errors import TrainerError
 
 
-class Storage:
+class Storage(ownership.Claim):
     """Refuses what is written while `is_full`."""
 
     is_full = False
     refusals = 0
-
-    def verify(self) -> None:
-        """No other run takes it over."""
 
     def confirm(self) -> None:
         if self.is_full or self.refusals > 0:
             self.refusals -= 1
             raise TrainerError("the disk is full")
 
-    def require_directory(self) -> None:
-        """It is there."""
-
 
 def made(directory: Path | None) -> tuple[Job, Checkpoints, Storage]:
     runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
     report = Report()
     report.enter("training")
-    storage = Storage()
+    storage = Storage(str(directory))
     settings = Settings(retention=Retention(last=3), fail_after_seconds=1)
     saver = directory and checkpoints.Checkpoints(str(directory), settings, runtime, claim=storage)
     session: Any = SimpleNamespace(

@@ -206,24 +206,18 @@ def test_last_checkpoint_that_was_deleted_is_saved_again(tmp_path, runtime, capl
     checkpoints.close()
 
 
-class Refused:
+class Refused(ownership.Claim):
     """A claim on a directory that was lost before the first save."""
-
-    def verify(self) -> None:
-        """Nothing was written yet."""
 
     def confirm(self) -> None:
         raise errors.TrainerError("another run has the directory")
-
-    def require_directory(self) -> None:
-        """It is there."""
 
 
 def test_refused_save_leaves_no_thread_that_the_program_waits_for(tmp_path, runtime):
     before = set(threading.enumerate())
     told = Told()
     checkpoints = Checkpoints(
-        str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told, claim=Refused()
+        str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told, claim=Refused(str(tmp_path))
     )
     checkpoints.save(1, tree(1))
     assert not checkpoints.finish(LIMIT_SECONDS)

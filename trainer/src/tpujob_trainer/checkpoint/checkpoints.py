@@ -14,13 +14,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint import save as checkpoint_save
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
+from tpujob_trainer.checkpoint.ownership import Claim
 from tpujob_trainer.checkpoint.restore import Check, Seconds
 from tpujob_trainer.checkpoint.restorer import Restorer
 from tpujob_trainer.checkpoint.retention import Deleter, Listener, Settings
@@ -44,36 +45,6 @@ STOPPING_RETRY_SECONDS = 1.0
 TICK_SECONDS = 5.0
 FOREVER_SECONDS = 1e9
 """Stands for infinity in JSON."""
-
-
-class Claim(Protocol):
-    """The right to write to the directory; `ownership.Claim` is one."""
-
-    def verify(self) -> None:
-        """Raises a TrainerError when another run has taken the directory over. Called at every step."""
-
-    def confirm(self) -> None:
-        """Like `verify`, but checks storage first.
-
-        Called on process 0 in the background, before a save writes anything, before its commit and before a deletion,
-        so that a run that lost the directory and still continues does not change what its successor restores.
-        """
-
-    def require_directory(self) -> None:
-        """Raises a TrainerError if the directory is gone, before it is taken for one without checkpoints."""
-
-
-class Unclaimed:
-    """The claim to a directory that nothing else writes to."""
-
-    def verify(self) -> None:
-        """Always returns."""
-
-    def confirm(self) -> None:
-        """Always returns."""
-
-    def require_directory(self) -> None:
-        """Always returns."""
 
 
 class Checkpoints:
@@ -104,7 +75,7 @@ class Checkpoints:
         """Duration of the last restore."""
         self._settings = settings
         self._runtime = runtime
-        self._claim = claim or Unclaimed()
+        self._claim = claim or Claim(directory)
         self._listener = listener or Listener()
         self._copies = copies
         self._alarm = Alarm(directory, limit_seconds=settings.fail_after_seconds)
