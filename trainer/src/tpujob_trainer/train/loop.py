@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.train.batches import Feed
@@ -34,27 +35,6 @@ logger = logging.getLogger(__name__)
 
 BATCHES = "batches"
 """Key in the metadata of every checkpoint: the digest of all batches of its state."""
-
-
-class Saver(Protocol):
-    """Saves states; `checkpoint.Checkpoints` is one."""
-
-    @property
-    def committed_step(self) -> int | None: ...
-    @property
-    def problem(self) -> str: ...
-    def save(self, step: int, tree: Any, *, wait_seconds: float | None, metadata: Mapping[str, Any]) -> bool: ...
-    def copy(self, step: int, tree: Any, *, metadata: Mapping[str, Any]) -> None: ...
-    def poll(self) -> None: ...
-    def commit(
-        self,
-        step: int,
-        tree: Any,
-        *,
-        metadata: Mapping[str, Any],
-        seconds_left: Callable[[], float],
-        tick: Callable[[], None],
-    ) -> bool: ...
 
 
 class Hook(Protocol):
@@ -100,7 +80,7 @@ class Loop:
         feed: Feed,
         weights_are_finite: Callable[[Weights], jax.Array],
         skips: SkipBudget,
-        saver: Saver | None,
+        saver: Checkpoints | None,
         policy: SavePolicy,
         progress: Progress,
         hooks: Sequence[Hook] = (),
