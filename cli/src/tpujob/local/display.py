@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -95,19 +95,6 @@ def ending_line(report: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-class Display(Protocol):
-    """The output of a run for people."""
-
-    def say(self, text: str) -> None:
-        """Prints a line that stays."""
-
-    def show(self, report: Mapping[str, Any]) -> None:
-        """Shows the state of the run; called often."""
-
-    def close(self) -> None:
-        """Restores the terminal."""
-
-
 class _News:
     """Lines that are not repeated at every report: that the run was resumed, and its problems."""
 
@@ -129,7 +116,7 @@ class _News:
 
 
 class PlainDisplay:
-    """Lines for a log, or for a pipe."""
+    """The output of a run for people, as lines for a log or a pipe."""
 
     def __init__(self, console: Console, *, has_units: bool = False) -> None:
         self._console = console
@@ -141,13 +128,21 @@ class PlainDisplay:
         self._pace = Pace(time.monotonic())
 
     def say(self, text: str) -> None:
+        """Prints a line that stays."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, report: Mapping[str, Any]) -> None:
+        """Shows the state of the run; called often."""
         now = time.monotonic()
         self._pace.note(report, now)
         for line in self._news.lines(report, now):
             self.say(line)
+        self._update(report, now)
+
+    def close(self) -> None:
+        """Restores the terminal."""
+
+    def _update(self, report: Mapping[str, Any], now: float) -> None:
         phase = str(report.get("phase", ""))
         if phase != self._phase and (words := phase_words(report, has_units=self._has_units)):
             self.say(words)
@@ -160,18 +155,14 @@ class PlainDisplay:
             self._next = now + PLAIN_INTERVAL_SECONDS
         self._phase = phase
 
-    def close(self) -> None:
-        return
 
-
-class LiveDisplay:
-    """One line with a progress bar, for a terminal."""
+class LiveDisplay(PlainDisplay):
+    """The same as one line with a progress bar, for a terminal."""
 
     BAR_WIDTH = 24
 
     def __init__(self, console: Console, *, has_units: bool = False) -> None:
-        self._console = console
-        self._has_units = has_units
+        super().__init__(console, has_units=has_units)
         # A narrow terminal keeps its bar, and loses the last parts of the line.
         bar_width = self.BAR_WIDTH if console.width >= 100 else console.width // 5
         self._room = console.width - bar_width - 2
@@ -183,17 +174,8 @@ class LiveDisplay:
         )
         self._task: TaskID = self._progress.add_task("starting", total=None)
         self._progress.start()
-        self._news = _News()
-        self._pace = Pace(time.monotonic())
 
-    def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def show(self, report: Mapping[str, Any]) -> None:
-        now = time.monotonic()
-        self._pace.note(report, now)
-        for line in self._news.lines(report, now):
-            self.say(line)
+    def _update(self, report: Mapping[str, Any], now: float) -> None:
         known = phase_words(report, has_units=self._has_units) if report.get("phase") != "extracting" else ""
         parts = [part for part in progress_line(report, now=time.time()).split(" · ") if part]
         parts = [*([known] if known else []), *parts[:2], times(self._pace, now), *parts[2:]]
@@ -207,6 +189,7 @@ class LiveDisplay:
         )
 
     def close(self) -> None:
+        """Takes the bar away."""
         self._progress.stop()
 
 
@@ -227,6 +210,6 @@ def fit(parts: Sequence[str], width: int) -> str:
     return line
 
 
-def make_display(console: Console, *, has_units: bool) -> Display:
+def make_display(console: Console, *, has_units: bool) -> PlainDisplay:
     """The display for a console: live on a terminal, else plain; `has_units` as in `phase_words`."""
     return (LiveDisplay if console.is_terminal else PlainDisplay)(console, has_units=has_units)
