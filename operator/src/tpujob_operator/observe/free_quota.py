@@ -20,14 +20,14 @@ type Share = tuple[str, str]
 """Names of a resource and of its flavor."""
 
 
-class FreeQuotaReader:
+class FreeQuotaReader(IntervalCount):
     """Counts free quota for jobs that run in a queue with fewer slices than they ask for."""
 
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether ClusterQueues may be read; an operator for some namespaces has no right to."""
-        self._storage = storage
         consequence = "jobs with minSlices and a queue do not grow when quota is free"
-        self._counts = IntervalCount("clusterqueues.kueue.x-k8s.io", consequence, enabled=enabled)
+        super().__init__("clusterqueues.kueue.x-k8s.io", consequence, enabled=enabled)
+        self._storage = storage
 
     async def count(self, key: Key, jobset: str, jobset_uid: str, *, wanted: int) -> int:
         """The number of additional slices for which there is quota, at most `wanted`.
@@ -41,11 +41,7 @@ class FreeQuotaReader:
         Raises:
             ApiError: the API server did not answer.
         """
-        return await self._counts.count(key, lambda: self._look(key[0], jobset, jobset_uid, wanted))
-
-    def forget(self, key: Key) -> None:
-        """Drops the count of a job that has all its slices, or may not grow."""
-        self._counts.forget(key)
+        return await self.read(key, lambda: self._look(key[0], jobset, jobset_uid, wanted))
 
     async def _look(self, namespace: str, jobset: str, jobset_uid: str, wanted: int) -> int:
         workloads = await workloads_of(self._storage, namespace, jobset_uid)

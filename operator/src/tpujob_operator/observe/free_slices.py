@@ -43,14 +43,13 @@ class Need:
         return pod_amounts(self.pod)
 
 
-class FreeSliceReader:
+class FreeSliceReader(IntervalCount):
     """Counts free machines for jobs that run with fewer slices than they ask for."""
 
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
+        super().__init__("nodes", "jobs with minSlices do not grow when machines are free", enabled=enabled)
         self._storage = storage
-        consequence = "jobs with minSlices do not grow when machines are free"
-        self._counts = IntervalCount("nodes", consequence, enabled=enabled)
 
     async def count(self, key: Key, jobset: str, *, wanted: int) -> int:
         """The number of additional slices for which there are machines, at most `wanted`.
@@ -63,11 +62,7 @@ class FreeSliceReader:
         Raises:
             ApiError: the API server did not answer.
         """
-        return await self._counts.count(key, lambda: self._look(key[0], jobset, wanted))
-
-    def forget(self, key: Key) -> None:
-        """Drops the count of a job that has all its slices, or may not grow."""
-        self._counts.forget(key)
+        return await self.read(key, lambda: self._look(key[0], jobset, wanted))
 
     async def _look(self, namespace: str, jobset: str, wanted: int) -> int:
         manifest = await self._storage.get(JOBSETS, namespace, jobset)

@@ -63,7 +63,7 @@ class IntervalCount:
         self._rights = MissingRights(what, consequence, interval_seconds=RIGHTS_INTERVAL_SECONDS)
         self._seen: dict[Key, tuple[float, int]] = {}
 
-    async def count(self, key: Key, look: Callable[[], Awaitable[int]]) -> int:
+    async def read(self, key: Key, look: Callable[[], Awaitable[int]]) -> int:
         """The result of `look`, or of its last call within the interval; 0: reading is not allowed.
 
         Raises:
