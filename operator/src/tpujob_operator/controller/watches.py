@@ -123,10 +123,8 @@ class _Noted:
         self._note = note
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
-        """See `Sink`."""
         self._note(manifest, deleted)
         self._sink.changed(manifest, deleted=deleted)
 
     def listed(self, namespace: str | None, present: Collection[tuple[str, str]], version: int) -> None:
-        """See `Sink`."""
         self._sink.listed(namespace, present, version)

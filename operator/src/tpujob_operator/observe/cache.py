@@ -100,7 +100,6 @@ class JobCache:
         return True
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
-        """See `Sink`."""
         key = name_of(manifest)
         if deleted:
             self._deletions.note(key, version_of(manifest))
@@ -114,7 +113,6 @@ class JobCache:
             self._news(key)
 
     def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
-        """See `Sink`."""
         for key in _missing(((key, kept[0]) for key, kept in self._kept.items()), namespace, present, version):
             del self._kept[key]
             self._deletions.note(key, version)
@@ -145,7 +143,6 @@ class JobSetCache:
         return kept is None or kept.state != found.state
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
-        """See `Sink`."""
         name = name_of(manifest)
         if deleted:
             self._deletions.note(name, version_of(manifest))
@@ -157,7 +154,6 @@ class JobSetCache:
             self._news((name[0], self._kept[name].job))
 
     def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
-        """See `Sink`."""
         for name in _missing(((n, kept.version) for n, kept in self._kept.items()), namespace, present, version):
             self._deletions.note(name, version)
             self._news((name[0], self._kept.pop(name).job))
@@ -183,7 +179,6 @@ class PodCache:
         return list(self._kept.get(key, {}).values())
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
-        """See `Sink`."""
         job = _job_of(manifest)
         if job is None:
             return
@@ -212,7 +207,6 @@ class PodCache:
         return found != before
 
     def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
-        """See `Sink`."""
         kept = [((key, name), pod) for key, pods in self._kept.items() for name, pod in pods.items()]
         for key, name in [
             (key, name)

@@ -26,7 +26,6 @@ class FsspecBucket:
             raise ConfigurationError(f"{url} is on a storage that cannot be opened here: {error}") from error
 
     def read(self, name: str) -> bytes:
-        """As `Bucket.read`."""
         found = read_whole(f"{self.url}/{name}", lambda: self._read(name))
         assert found is not None
         return found.data
@@ -36,20 +35,17 @@ class FsspecBucket:
         return Stored(data, hashlib.sha256(data).digest())
 
     def look(self, name: str) -> Stored | None:
-        """As `Bucket.look`."""
         try:
             return read_whole(f"{self.url}/{name}", lambda: self._read(name))
         except FileNotFoundError:
             return None
 
     def write(self, name: str, data: bytes | str) -> None:
-        """As `Bucket.write`."""
         # In one request: a file object's failed upload leaves a cycle that crashes Python before 3.12.7 when it is
         # collected (https://github.com/python/cpython/issues/77894).
         self._files.pipe_file(self._path(name), _bytes(data))
 
     def create(self, name: str, data: bytes | str) -> bytes | None:
-        """As `Bucket.create`."""
         try:
             self._files.pipe_file(self._path(name), _bytes(data), mode="create")
         except FileExistsError:
@@ -66,7 +62,6 @@ class FsspecBucket:
         raise self._unconditional(name)
 
     def names(self, prefix: str = "") -> list[str]:
-        """As `Bucket.names`."""
         self._files.invalidate_cache()
         found = (path.removeprefix(self._folder).lstrip("/") for path in self._files.find(self._folder))
         return sorted(name for name in found if name.startswith(prefix))

@@ -29,14 +29,12 @@ class TensorStoreBucket:
         self._objects = tensorstore.KvStore.open(kvstore_spec(self.url)).result()
 
     def read(self, name: str) -> bytes:
-        """As `Bucket.read`."""
         found = self.look(name)
         if found is None:
             raise FileNotFoundError(2, "not there", f"{self.url}/{name}")
         return found.data
 
     def look(self, name: str) -> Stored | None:
-        """As `Bucket.look`."""
         return read_whole(f"{self.url}/{name}", lambda: self._look(name))
 
     def _look(self, name: str) -> Stored | None:
@@ -44,15 +42,12 @@ class TensorStoreBucket:
         return Stored(found.value, found.stamp.generation) if found.state == "value" else None
 
     def write(self, name: str, data: bytes | str) -> None:
-        """As `Bucket.write`."""
         self._wait(name, self._objects.write(name, _bytes(data)))
 
     def create(self, name: str, data: bytes | str) -> bytes | None:
-        """As `Bucket.create`."""
         return self.replace(name, data, version=self._absent)
 
     def replace(self, name: str, data: bytes | str, *, version: bytes) -> bytes | None:
-        """As `Bucket.replace`."""
         written = self._wait(name, self._objects.write(name, _bytes(data), if_equal=version))
         if written.generation:
             generation: bytes = written.generation
@@ -61,14 +56,12 @@ class TensorStoreBucket:
         return found.version if found is not None and found.data == _bytes(data) else None
 
     def names(self, prefix: str = "") -> list[str]:
-        """As `Bucket.names`."""
         # The first name after all with this prefix: its last character plus one.
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
         found = self._wait(prefix, self._objects.list(tensorstore.KvStore.KeyRange(prefix, end)))
         return sorted(name.decode() for name in found)
 
     def delete(self, name: str, *, version: bytes | None = None) -> bool:
-        """As `Bucket.delete`."""
         return bool(self._wait(name, self._objects.write(name, None, if_equal=version)).generation)
 
     @functools.cached_property
