@@ -9,7 +9,7 @@ from tests.cli.extraction.test_progress import LINES
 from tpujob.job.job_file import read_job
 from tpujob_operator.base.settings import Settings
 from tpujob_resource.jobset.build import build_jobset
-from tpujob_resource.rules.trainer_schema import trainer_problems
+from tpujob_resource.rules.trainer_rules import trainer_problems
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 

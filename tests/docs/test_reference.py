@@ -10,8 +10,8 @@ from tools.reference.text import commented_values, fields
 from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_resource.messages.conditions import Reason
 from tpujob_resource.messages.remedies import REMEDIES
-from tpujob_resource.rules.trainer_schema import trainer_schema
-from tpujob_trainer.model.presets import PRESETS
+from tpujob_resource.rules.trainer_rules import trainer_schema
+from tpujob_trainer.model.config import PRESETS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"

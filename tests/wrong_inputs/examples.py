@@ -3,7 +3,7 @@
 from typing import Any
 
 from tpujob_contract.field_rules import Condition, Rule, keys
-from tpujob_resource.rules.trainer_schema import trainer_schema
+from tpujob_resource.rules.trainer_rules import trainer_schema
 
 WEIGHTS = "gs://bucket/weights"
 BLOCKS: dict[str, Any] = {

@@ -30,7 +30,7 @@ from tests.wrong_inputs.examples import block_example
 from tests.wrong_inputs.row import ARITHMETIC, BUDGET, Job, Wrong
 from tpujob_contract.field_rules import broken_rules
 from tpujob_resource.crd.build import is_too_costly
-from tpujob_resource.rules.trainer_schema import block_rules
+from tpujob_resource.rules.trainer_rules import block_rules
 
 FILES = ("names", "slices", "machines", "pods", "storage", "trainer")
 SMALL = {**TRAINER, "data": {"path": "data/*.parquet"}}

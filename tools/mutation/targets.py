@@ -43,7 +43,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_resource.models.phases": DECIDE,
     "tpujob_resource.models.status": DECIDE,
     "tpujob_resource.rules.trainer_rules": API,
-    "tpujob_resource.rules.trainer_schema": API,
     "tpujob_resource.rules.validation": API,
     "tpujob_resource.rules.computed": API,
     "tpujob_operator.decide.causes.attempt_cause": DECIDE,

@@ -13,9 +13,9 @@ from tpujob_resource.crd.build import custom_resource_definition
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.messages.remedies import REMEDIES
 from tpujob_resource.models.phases import Phase
-from tpujob_resource.rules.trainer_schema import trainer_schema
+from tpujob_resource.rules.trainer_rules import trainer_schema
 from tpujob_resource.topology.libtpu_flags import by_generation
-from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.model.config import PRESETS
 
 VALUES = Path("charts/tpujob-operator/values.yaml")
 

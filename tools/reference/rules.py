@@ -9,7 +9,7 @@ from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.rules import computed
 from tpujob_resource.rules.table import RULES, TWICE, UNIQUE
-from tpujob_resource.rules.trainer_schema import block_rules
+from tpujob_resource.rules.trainer_rules import block_rules
 
 SHOWN = 4
 """How many values of a list the page names; a list of accelerators has dozens."""

@@ -14,7 +14,7 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.table import RULES
-from tpujob_resource.rules.trainer_schema import block_rules
+from tpujob_resource.rules.trainer_rules import block_rules
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "refusals.md"
 LONGEST = 240

@@ -7,8 +7,7 @@ import pytest
 from tests.operator.manifests import TRAINER, manifest
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
-from tpujob_resource.rules.trainer_rules import trainer_contradictions
-from tpujob_resource.rules.trainer_schema import presets
+from tpujob_resource.rules.trainer_rules import presets, trainer_contradictions
 
 STEPS = {key: value for key, value in TRAINER.items() if key != "steps"}
 TINY_TOKENS: int = presets()["tiny"]["batchTokens"]

@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from tpujob_resource.rules.schema_fit import is_valid_fast
-from tpujob_resource.rules.trainer_schema import trainer_problems, trainer_schema
+from tpujob_resource.rules.trainer_rules import trainer_problems, trainer_schema
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tpujob_trainer.config.schema import TrainerConfig, configuration_hash, load_config, parse_config
-from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.model.config import PRESETS
 from tpujob_trainer.values.errors import ConfigurationError
 
 

@@ -11,11 +11,10 @@ import pytest
 from tpujob_resource.topology.tables import GENERATIONS
 from tpujob_trainer.model.axes import AXES
 from tpujob_trainer.model.chips import CHIPS
-from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.config import PRESETS, ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh, possible_meshes
 from tpujob_trainer.model.mesh.cost import MeshShape, mesh_cost
-from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
 
 DEVICES = sorted(

@@ -2,9 +2,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.config import PRESETS, ModelConfig
 from tpujob_trainer.model.families import FAMILIES
-from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.values.errors import ConfigurationError
 from tpujob_trainer.values.from_mapping import parse

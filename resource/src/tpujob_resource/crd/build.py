@@ -16,7 +16,7 @@ from tpujob_resource.crd.structural_schema import Schema, structural
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
 from tpujob_resource.rules import table
-from tpujob_resource.rules.trainer_schema import block_rules, trainer_schema
+from tpujob_resource.rules.trainer_rules import block_rules, trainer_schema
 
 FILE = Path("charts/tpujob-operator/crd/tputrainingjobs.yaml")
 SHORT_NAME = "ttj"

@@ -13,8 +13,7 @@ from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.limits import spec_size
 from tpujob_resource.rules.slice_counts import rows_of_fewest_slices
 from tpujob_resource.rules.table import MAX_NAME
-from tpujob_resource.rules.trainer_rules import trainer_contradictions
-from tpujob_resource.rules.trainer_schema import trainer_problems
+from tpujob_resource.rules.trainer_rules import trainer_contradictions, trainer_problems
 from tpujob_resource.topology.names import SUB_SLICES
 
 MAX_POD_NAME = 63

@@ -1,22 +1,65 @@
-"""Rules between fields of the `trainer` block, and between it and the accelerator. Each yields error messages.
+"""Rules of the `trainer` block: the schema that the trainer publishes, and between its fields and the accelerator.
 
-These are the rows that the trainer publishes, and arithmetic on the written values. They use no JAX, and no defaults
-except those of the contract and of the presets that the trainer publishes with its schema. The schema refuses values of
-a wrong type; they are skipped here.
+The schema is a file of this package, written by `make generate`: the operator knows the trainer's fields without
+importing it. Without the file every block passes, and only the trainer itself reports errors.
+
+The rules are the rows that the trainer publishes, and arithmetic on the written values. They use no JAX, and no
+defaults except those of the contract and of the presets that the trainer publishes with its schema. The schema refuses
+values of a wrong type; they are skipped here.
 """
 
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
-from tpujob_contract.batch_rows import (
-    DEFAULT_BATCH_TOKENS,
-    DEFAULT_SEQUENCE_LENGTH,
-    divide_slice,
-    rows_problem,
-)
-from tpujob_contract.field_rules import broken_rules
+from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH, divide_slice, rows_problem
+from tpujob_contract.field_rules import Rule, broken_rules, from_rows
 from tpujob_contract.storage_address import credentials_problems
-from tpujob_resource.rules.trainer_schema import block_rules, presets
+from tpujob_resource.rules.schema_fit import is_valid_fast
+
+FILE = "trainer_schema.json"
+BLOCK_PATH = ("spec", "trainer")
+
+
+@cache
+def trainer_schema() -> Mapping[str, Any] | None:
+    """The published schema; None: the package has none."""
+    file = resources.files("tpujob_resource.rules").joinpath(FILE)
+    if not file.is_file():
+        return None
+    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return schema
+
+
+PRESETS = "x-tpujob-presets"
+
+
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """Numbers of each preset model, which the trainer publishes with its schema; empty if it does not."""
+    found: Mapping[str, Mapping[str, Any]] = (trainer_schema() or {}).get(PRESETS, {})
+    return found
+
+
+RULES = "x-tpujob-rules"
+
+
+@cache
+def block_rules() -> tuple[Rule, ...]:
+    """The trainer's rules between fields of its block; empty if it does not publish them."""
+    return from_rows((trainer_schema() or {}).get(RULES, ()))
+
+
+def trainer_problems(block: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> list[str]:
+    """The errors in a block, one line each; empty if there is no schema."""
+    schema = trainer_schema() if schema is None else schema
+    if schema is None or is_valid_fast(block, schema):
+        return []
+    from tpujob_resource.rules.schema_errors import schema_errors
+
+    return schema_errors(block, schema, BLOCK_PATH)
+
 
 type Block = Mapping[str, Any]
 type Problems = Iterator[str]

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tpujob_contract.field_rules import as_rows
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.model.config import PRESETS
 from tpujob_trainer.values.from_mapping import INT_OR_TEXT, camel_case, split_range, without_none
 
 logger = logging.getLogger(__name__)

@@ -25,11 +25,10 @@ from tpujob_trainer.config.schema import (
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.config import PRESETS, ModelConfig
 from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.choice import choose_mesh
 from tpujob_trainer.model.mesh.cost import MeshShape
-from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.values.errors import ConfigurationError
 from tpujob_trainer.values.from_mapping import camel_case

@@ -21,8 +21,7 @@ from tpujob_contract.field_rules import (
     several,
     there,
 )
-from tpujob_trainer.model.config import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, ModelConfig
-from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.model.config import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, PRESETS, ModelConfig
 from tpujob_trainer.values.from_mapping import camel_case
 from tpujob_trainer.values.references import NOT_ONE, PATTERN
 

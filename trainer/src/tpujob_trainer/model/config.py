@@ -1,4 +1,4 @@
-"""The `model` block, and the dimensions that follow from it."""
+"""The `model` block and its presets, and the dimensions that follow from it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tpujob_trainer.model.families import FAMILIES
+from tpujob_trainer.model.families import FAMILIES, FAMILY_PRESETS
 from tpujob_trainer.model.families.base import Preset, RopeScaling
-from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape, Quantization, Remat, RematName
 from tpujob_trainer.values.from_mapping import Range, camel_case
 from tpujob_trainer.values.references import require_reference
+
+PRESETS: dict[str, Preset] = {
+    # Two to three minutes on a laptop are enough to see it learn. Everything is kept for the backward pass.
+    "tiny": Preset(
+        layers=4,
+        embed_dim=128,
+        heads=4,
+        kv_heads=2,
+        mlp_dim=384,
+        tie_embeddings=True,
+        remat="none",
+        sequence_length=128,
+        batch_tokens=16 * 128,
+        learning_rate=3e-3,
+    ),
+    # About 100 million parameters with a vocabulary of 32 000; an hour on one TPU host.
+    "small": Preset(
+        layers=12,
+        embed_dim=768,
+        heads=12,
+        kv_heads=4,
+        mlp_dim=2048,
+        tie_embeddings=True,
+        sequence_length=1024,
+        learning_rate=6e-4,
+    ),
+} | FAMILY_PRESETS
+
 
 if TYPE_CHECKING:
     PresetName = str

@@ -12,9 +12,9 @@ from tpujob_contract.job_facts import Facts, Place, TrainingFigures
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import OptimizerConfig, TrainerConfig
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
+from tpujob_trainer.model.config import PRESETS
 from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.cost import MeshShape
-from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.model.weights.read_shape import model_read
 
