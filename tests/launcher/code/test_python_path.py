@@ -11,7 +11,7 @@ from tests.launcher.conftest import Launch
 from tpujob_contract import ExitCode
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.install import install
-from tpujob_launcher.code.patches import apply_patches
+from tpujob_launcher.code.python_path import apply_patches
 
 PYTHON = (sys.executable, "-c")
 

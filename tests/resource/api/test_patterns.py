@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tpujob_resource.messages.patterns import WORDS
+from tpujob_resource.messages.error_messages import WORDS
 from tpujob_resource.models.job import TpuTrainingJob
 
 
