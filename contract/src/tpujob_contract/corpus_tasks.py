@@ -1,7 +1,5 @@
 """The tasks of the trainer in which independent workers share the units of a corpus."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 CorpusTask = Literal["extract", "score", "embed", "generate"]

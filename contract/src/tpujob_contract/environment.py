@@ -4,8 +4,6 @@ All present: a process of a job. None: a single process without a job. Some: an 
 becomes many single-process jobs wastes days.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Union

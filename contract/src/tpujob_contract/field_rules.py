@@ -8,8 +8,6 @@ Paths are keys separated by dots, relative to the place of a rule; a path that b
 document instead.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """Names of the files that data sets consist of: their endings by format, and which files of a folder are text."""
 
-from __future__ import annotations
-
 from typing import Mapping, Optional, Tuple
 
 _PACKED = ("", ".gz", ".zst")

@@ -3,8 +3,6 @@
 Both travel as JSON between two programs of one installation; `tpujob_trainer.tasks.job_facts` answers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple, Union
 

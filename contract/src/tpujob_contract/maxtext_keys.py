@@ -3,8 +3,6 @@
 AI-Hypercomputer/maxtext:src/maxtext/configs/pyconfig.py: `KEY=VALUE` among the arguments, or a variable M_KEY.
 """
 
-from __future__ import annotations
-
 from typing import Mapping, Optional, Sequence
 
 

@@ -1,7 +1,5 @@
 """Ports inside a pod, the same in all pods of a job, and the addresses on which process 0 listens."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import ipaddress

@@ -1,7 +1,5 @@
 """Numbers and names of the processes of a job: the only place where ids are computed."""
 
-from __future__ import annotations
-
 from typing import Sequence
 
 

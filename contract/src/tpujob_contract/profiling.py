@@ -3,8 +3,6 @@
 `python -m tpujob_contract.profiling` requests one inside the container.
 """
 
-from __future__ import annotations
-
 import runpy
 from typing import Any, Dict, List, Literal, Optional, TypedDict
 

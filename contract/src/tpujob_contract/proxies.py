@@ -5,8 +5,6 @@ GRPC, over which JAX reaches its coordinator, TensorFlow and Megascale their pee
 each other until they time out. Libraries read either case of a variable; gRPC reads `no_grpc_proxy` before `no_proxy`.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Dict, Iterable, List, Mapping
 

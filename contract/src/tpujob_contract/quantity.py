@@ -1,7 +1,5 @@
 """Kubernetes quantities, such as 8, 500m or 64Gi, as numbers."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from typing import Optional, Union

@@ -3,8 +3,6 @@
 Everything else in a first message (name, incarnation, size) can be guessed by whoever reaches a port of the job.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from typing import Any

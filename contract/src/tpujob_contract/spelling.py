@@ -1,7 +1,5 @@
 """Suggestions for what was probably meant by an unknown name, or by a text instead of a number."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from typing import Any, Iterable, Optional

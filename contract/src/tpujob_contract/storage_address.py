@@ -3,8 +3,6 @@
 To add a kind of bucket, add a row to `BACKENDS` and the package that opens it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any, Iterator, Mapping, Tuple

@@ -1,7 +1,5 @@
 """Replaces files whole: another process reads the old content or the new one, and a full disk leaves the old one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

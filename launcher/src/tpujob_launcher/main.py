@@ -13,8 +13,6 @@ and reports to Kubernetes how the program ended. Exit codes:
   exception or `sys.exit(N)` while peers wait for it is killed if its exit handlers do not return; its code is 1 or N.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """The limit of open files: process 0 of a large job has several connections to each process."""
 
-from __future__ import annotations
-
 import logging
 import resource
 

@@ -1,7 +1,5 @@
 """HTTP pages that a process serves about itself: trainers do, and launchers for programs that serve none."""
 
-from __future__ import annotations
-
 import logging
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 

@@ -9,8 +9,6 @@ Launcher 0, `tpujob run` and the operator know different things about an end; ea
    process is named, and nothing else changes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Callable, Iterable, Tuple, TypeVar
 

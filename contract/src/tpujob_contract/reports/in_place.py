@@ -4,8 +4,6 @@ Launcher 0 counts; the others have its account, and a replaced launcher 0 contin
 is a JSON object: the field `in_place` of a report, and the last line of each launcher's termination message.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Dict, Tuple, TypedDict

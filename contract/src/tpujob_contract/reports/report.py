@@ -9,8 +9,6 @@
 Times are Unix seconds. Readers treat absent fields as unknown, because the writer may have any version.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

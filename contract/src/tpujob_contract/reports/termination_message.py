@@ -1,7 +1,5 @@
 """The termination message: what `kubectl describe pod` and the operator read about a container that has ended."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 import os

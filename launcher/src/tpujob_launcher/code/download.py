@@ -5,8 +5,6 @@ API of Cloud Storage (cloud.google.com/storage/docs/json_api/v1/objects/get), wi
 its pods (cloud.google.com/compute/docs/access/authenticate-workloads). The pod holds no token.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json

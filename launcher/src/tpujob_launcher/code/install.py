@@ -4,8 +4,6 @@ The init container does that, and `tpujob run` before it starts the processes. I
 last, and a folder without the right stamp is emptied first.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

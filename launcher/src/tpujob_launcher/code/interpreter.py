@@ -1,7 +1,5 @@
 """The Python that runs a command, and where it finds packages: not always the launcher's own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -7,8 +7,6 @@ so all hosts have the same. No package is built from source: options in a requir
 environment or a pip.conf names, would allow it, so pip gets neither, only pins that are written anew.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

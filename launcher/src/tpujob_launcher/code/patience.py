@@ -5,8 +5,6 @@ before, and each failed attempt counts against the job's limit: it waits about t
 `spec.startupSeconds` of its peers.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Callable, Mapping, TypeVar

@@ -4,8 +4,6 @@ All else that pip accepts there is refused: other indexes and files, addresses, 
 `--no-binary`, which takes precedence over the command line, and with which pip runs a source archive's code.
 """
 
-from __future__ import annotations
-
 import re
 from typing import List
 

@@ -8,8 +8,6 @@ package reads beside its modules.
 another original the patch is refused, so that a newer image does not silently run an older file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.machinery
 import os

@@ -1,7 +1,5 @@
 """What launcher 0 knows of the programs of one attempt. Pure."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 from dataclasses import dataclass, field

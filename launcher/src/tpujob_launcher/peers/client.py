@@ -1,7 +1,5 @@
 """All launchers except launcher 0: one connection to launcher 0, which is restored when it is lost."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

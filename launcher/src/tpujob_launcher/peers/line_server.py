@@ -4,8 +4,6 @@ A client that is no member (another job's pod, a scanner, garbage, slow lines) i
 that a connection does not take at once is buffered. No work for one connection looks at all of them.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """The messages between launchers: on each line one JSON object with one key, the kind."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple

@@ -1,7 +1,5 @@
 """The other launchers of a job, as the supervision of a program uses them: what launcher 0 and the others share."""
 
-from __future__ import annotations
-
 import logging
 import selectors
 import time

@@ -7,8 +7,6 @@ One process is connected as the program: the first, as long as it lives, or the 
 A script may start its program again; processes that a program starts, such as data workers, are refused.
 """
 
-from __future__ import annotations
-
 import logging
 import select
 import selectors

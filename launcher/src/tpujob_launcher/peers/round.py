@@ -12,8 +12,6 @@
 - Messages and ticks do not visit all processes, since there may be ten thousand.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, field

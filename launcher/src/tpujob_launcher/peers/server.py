@@ -1,7 +1,5 @@
 """Launcher 0: receives the messages of all launchers of the job, and sends the state of their round to all."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import socket

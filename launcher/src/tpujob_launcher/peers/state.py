@@ -1,7 +1,5 @@
 """What a launcher knows of the round of its job, from the messages of launcher 0. Pure."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Mapping, Optional, Tuple
 

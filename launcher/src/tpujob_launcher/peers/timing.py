@@ -1,7 +1,5 @@
 """How long launchers wait for one another."""
 
-from __future__ import annotations
-
 HEARTBEATS = 5
 """Heartbeats within one heartbeat limit."""
 HEARTBEAT_SECONDS = 30.0

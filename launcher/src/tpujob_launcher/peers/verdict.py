@@ -3,8 +3,6 @@
 Launcher 0 decides: it has the progress of every process, and receives every end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Collection, Dict, Mapping, Sequence, Tuple
 

@@ -1,7 +1,5 @@
 """The known frameworks that do not read JAX's own variables, or that serve no report, and what each needs."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

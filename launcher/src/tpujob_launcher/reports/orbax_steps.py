@@ -4,8 +4,6 @@ Only committed steps count: a save is committed in a file system by its final re
 commit_success.txt (google/orbax:checkpoint/orbax/checkpoint/_src/path/temporary_paths.py, is_path_finalized).
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import urllib.error

@@ -6,8 +6,6 @@ The process listens on its report port, and accepts such requests only from its 
 this program in the container, which writes each message as a line of JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import http.client

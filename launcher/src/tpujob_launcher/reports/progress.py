@@ -4,8 +4,6 @@ A separate thread reads the metrics often and the checkpoints less often; an err
 the program.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import logging

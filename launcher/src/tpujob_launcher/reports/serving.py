@@ -6,8 +6,6 @@
   program that serves a report may include the same fields there; most programs serve none.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Callable, Mapping, Optional
 

@@ -3,8 +3,6 @@
 It must explain the end by itself, because the pod and its log may be gone seconds later.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import List, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs the command of a container in one or more attempts, and reports each end to the other launchers."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

@@ -6,8 +6,6 @@
 - When a signal has stopped it, or it prints nothing for `silenceSeconds`, it is killed, since its peers cannot do that.
 """
 
-from __future__ import annotations
-
 import enum
 import signal
 from typing import Dict, List, Optional, Tuple

@@ -1,7 +1,5 @@
 """The environment of a command: the variables with which JAX and the job's framework join the job."""
 
-from __future__ import annotations
-
 from typing import Dict, Mapping, Sequence
 
 from tpujob_contract.environment import CONFIG, SECRET, DistributedProcess, IndependentWorker, Process

@@ -1,7 +1,5 @@
 """Whether the kernel has killed a process of this container because its memory limit was reached."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import List, Optional

@@ -1,7 +1,5 @@
 """How a program ended, and what that means: the exit code of its container, and lines of its message. Pure."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import dataclass
 from typing import List, Optional, Tuple

@@ -4,8 +4,6 @@ Each stream has a thread that may block, so that the child behaves as without th
 child, a reader that left breaks its pipe, and neither keeps the launcher from handling signals.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import select

@@ -4,8 +4,6 @@ Elsewhere (a laptop with macOS) that is not possible: `descendants` is empty the
 can be ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

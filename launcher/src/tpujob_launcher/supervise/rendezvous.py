@@ -1,7 +1,5 @@
 """This launcher's part in the protocol of the job's launchers, which connect in every job of several processes."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

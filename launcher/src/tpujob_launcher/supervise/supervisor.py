@@ -5,8 +5,6 @@
 - When it has ended, leftover processes are asked to end, and killed a few seconds later.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

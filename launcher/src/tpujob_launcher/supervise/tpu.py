@@ -4,8 +4,6 @@ A program that starts while another one still holds the TPU fails minutes later 
 runs before the program starts, and names the holder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

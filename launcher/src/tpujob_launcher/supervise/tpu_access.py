@@ -4,8 +4,6 @@ Non-root pods without privileges are known to work on v4, v5e and v6e; if one do
 neither the user nor the limit that prevented it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
