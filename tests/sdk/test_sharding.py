@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from tests.harness.processes import start
-from tpujob_sdk.sharding import divided_dimension, fsdp_shardings, placed
+from tpujob_sdk.sharding import fsdp_shardings, placed
+from tpujob_trainer.model.partitioning import divided_dimension
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-
-def divided_dimension(shape: tuple[int, ...], parts: int) -> int | None:
-    """The index of the longest dimension that is a multiple of `parts`, the first of equal ones; None: none is."""
-    fitting = [at for at, size in enumerate(shape) if size and size % parts == 0]
-    return max(fitting, key=lambda at: (shape[at], -at), default=None)
+from tpujob_trainer.model.partitioning import divided_dimension
 
 
 def fsdp_shardings(tree: Any, mesh: Mesh) -> Any:

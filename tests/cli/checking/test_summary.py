@@ -220,6 +220,29 @@ def test_the_code_of_a_model_of_ones_own_is_taken_from_its_folder(tmp_path: Path
     assert "is known where its module is, in spec.image; --code FOLDER checks it here" in text
 
 
+def test_a_model_of_ones_own_has_the_ids_of_its_tokenizer_and_a_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "unnamed.py").write_text(OWN_MODEL.replace(', axes=("vocab", "embed")', ""))
+    (tmp_path / "rows.jsonl").write_text('{"text": "w1 w2 w3"}\n' * 50)
+    words = tokenizers.models.WordLevel({f"w{number}": number for number in range(700)}, unk_token="w1")
+    (tmp_path / "words").mkdir()
+    tokenizers.Tokenizer(words).save(str(tmp_path / "words" / "tokenizer.json"))
+    block = {
+        "model": {"custom": "unnamed:Decoder", "arguments": {"width": 64}},
+        "data": {"path": str(tmp_path / "rows.jsonl"), "tokenizer": str(tmp_path / "words")},
+        "steps": 10,
+    }
+    code, text = check(tmp_path, "--data", accelerator="cpu:2x1", trainer=block)
+    assert code == 0, text
+    # 700 words, padded to 768 of 64 values each.
+    assert "model: 49.2 thousand parameters" in text
+    assert "1 weights do not name their dimensions" in text
+    assert "divide: words\n" in text
+    assert "passes over the data" in text
+
+
 def test_data_of_a_model_from_elsewhere_are_forecast(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "w1 w2 w3"}\n' * 50)
     block = of_folder(tmp_path)

@@ -102,3 +102,13 @@ def test_the_record_is_one_line_with_every_field() -> None:
     assert "\n" not in text
     assert json.loads(text)["optimizer"]["learningRate"] == 3e-3
     assert json.loads(text)["model"]["computeDtype"] == "float32"
+
+
+def test_arguments_of_the_users_keep_their_names_in_the_record() -> None:
+    arguments = {"num_layers": 2, "of_heads": {"head_dim": 4}}
+    callbacks = [{"name": "os:getcwd", "arguments": arguments}]
+    found = json.loads(
+        resolved(callbacks=callbacks, optimizer={"custom": "os:getcwd", "arguments": arguments}).as_json()
+    )
+    assert found["callbacks"] == [{"name": "os:getcwd", "arguments": arguments, "everySteps": None}]
+    assert found["optimizer"]["arguments"] == arguments

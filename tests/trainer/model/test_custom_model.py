@@ -44,10 +44,10 @@ class Pair(Bigrams):
         return self.embed(tokens), self.layers[0].kernel[...]
 
 
-class Unnamed(Bigrams):
+class HalfNamed(Bigrams):
     def __init__(self, *, vocab_size: int, rngs: nnx.Rngs) -> None:
         super().__init__(vocab_size=vocab_size, rngs=rngs)
-        self.table = nnx.Param(jnp.zeros((3, 4)))
+        self.table = nnx.Param(jnp.zeros((3, 4)), axes=("mlp",))
 
 
 class Dropping(Bigrams):
@@ -146,7 +146,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of these, importable as a user's are."""
     made = types.ModuleType("theirs")
     vars(made).update(
-        {kind.__name__: kind for kind in (Bigrams, Pair, Unnamed, Dropping, Twice, Narrow, Normalised)},
+        {kind.__name__: kind for kind in (Bigrams, Pair, HalfNamed, Dropping, Twice, Narrow, Normalised)},
         **{made.__name__: made for made in (LinenBigrams, LinenWithoutMode, functions, wrongly_nested, alone)},
         number=3,
         function=lambda vocab_size, rngs: vocab_size,
@@ -173,6 +173,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "linen with dropout": ("LinenBigrams", {"rate": 0.5}),
     "functions": ("functions", {}),
     "functions with dropout": ("functions", {"rate": 0.5}),
+    "functions without names": ("functions", {"named": False}),
 }
 
 
@@ -201,6 +202,19 @@ def test_weights_are_divided_by_their_names() -> None:
     assert model.shape.num_parameters == 2 * 128 * 16 + 128
 
 
+@pytest.mark.parametrize(("name", "arguments"), [("LinenWithoutMode", {}), ("functions", {"named": False})])
+def test_weights_without_names_are_divided_by_their_sizes(name: str, arguments: dict[str, Any]) -> None:
+    """The longest dimension that the devices divide, the first of equal ones; vectors are whole."""
+    model = own_model(name, MeshShape(fsdp=4), **arguments)
+    weights = jax.tree.leaves(init_state(model, SGD, 0).weights)
+    for weight in weights:
+        expected = list(weight.shape)
+        if weight.ndim > 1:
+            expected[expected.index(128)] //= 4
+        assert list(weight.addressable_shards[0].data.shape) == expected
+    assert len(model.shape.unnamed) == sum(weight.ndim > 1 for weight in weights)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -209,20 +223,10 @@ def test_weights_are_divided_by_their_names() -> None:
         ("function", {}, "theirs:function makes a int; it must make an nnx.Module, a linen Module, or two functions"),
         ("alone", {}, "theirs:alone makes a function; it must make an nnx.Module, a linen Module, or two functions"),
         ("Bigrams", {"depth": 2}, r"theirs:Bigrams\(depth, vocab_size, rngs\) failed: TypeError: .*'depth'"),
-        ("Unnamed", {}, r"table of theirs:Unnamed does not name its dimensions, and has \[3, 4\]; write nnx.Param"),
+        ("HalfNamed", {}, r"table of theirs:HalfNamed names its dimensions .* and has \[3, 4\]; write nnx.Param"),
         ("Normalised", {}, r"batch_norm.mean of theirs:Normalised is a BatchStat; everything .* must be an nnx.Param"),
-        (
-            "LinenWithoutMode",
-            {},
-            r"Embed_0.embedding of theirs:LinenWithoutMode does not name .* \[128, 128\]; write nn.with_partitioning",
-        ),
         ("LinenWithoutMode", {"keeps_more": True}, "theirs:LinenWithoutMode keeps cache beside params; everything"),
         ("LinenBigrams", {"depth": 2}, r"theirs:LinenBigrams\(depth, vocab_size\) failed: TypeError: .*'depth'"),
-        (
-            "functions",
-            {"named": False},
-            r'embed of theirs:functions does not name .* write \("embed", "mlp"\) at its place in axes',
-        ),
         ("wrongly_nested", {}, "axes of theirs:wrongly_nested are not nested as its weights: .*"),
     ],
 )

@@ -137,6 +137,9 @@ def _training_forecast(found: TrainingForecast) -> Iterator[str]:
     else:
         about = "" if found.is_exact else "about "
         yield f"data: {rows}, {about}{found.tokens_in_data:,} tokens ({sampled}); {_passes(found.passes)}"
+    if found.skipped:
+        causes = ", ".join(f"{count:,} {cause}" for cause, count in sorted(found.skipped.items()))
+        yield f"  left out, of {counted(found.rows_sampled, 'row')}: {causes}"
     yield (
         f"output: {counted(found.checkpoints, 'checkpoint')} of {size(found.checkpoint_bytes)}, "
         f"{size(found.output_bytes)} in all; no scratch disk"

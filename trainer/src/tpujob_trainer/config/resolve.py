@@ -105,7 +105,7 @@ def resolve(
         ConfigurationError: no mesh is possible, the rows cannot be divided, or two fields contradict each other.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
-    model = _resolve_model(config.model, vocabulary, platform)
+    model = resolve_model(config.model, vocabulary, platform)
     length = config.sequence_length or (preset.sequence_length if preset else DEFAULT_SEQUENCE_LENGTH)
     batch_size = config.batch_size or max(1, (preset.batch_tokens if preset else DEFAULT_BATCH_TOKENS) // length)
     mesh = _resolve_mesh(config, model, num_devices, slices, batch_size, length, chip)
@@ -171,7 +171,12 @@ def _of_experts(key: str, factor: float, model: ModelShape) -> float:
     return factor
 
 
-def _resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> ModelShape:
+def resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> ModelShape:
+    """The dimensions of any model, also a user-defined one; arguments as in `resolve`.
+
+    Raises:
+        ConfigurationError: the vocabulary is too small, or there is no such model.
+    """
     try:
         if config.custom is None:
             return config.resolve(vocabulary=vocabulary, platform=platform)
@@ -228,7 +233,8 @@ def _resolve_optimizer(config: TrainerConfig, steps: int, learning_rate: float) 
 
 def _camel(value: object) -> object:
     if isinstance(value, dict):
-        return {camel_case(key): _camel(item) for key, item in value.items()}
+        # The keys of arguments are the user's own.
+        return {camel_case(key): item if key.endswith("arguments") else _camel(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_camel(item) for item in value]
     return value

@@ -2,8 +2,8 @@
 
 It is created with `vocab_size`, the configuration's arguments and, if it accepts them, `rngs`. For tokens, positions
 and segment ids, int32 `[B, S]`, it returns the logits `[B, S, V]`; or the hidden states `[B, S, D]` and the output
-matrix `[D, V]`, in which case no device ever has all logits. Its weights name their dimensions, which determine how
-they are divided (`partitioning`). `custom` has the forms that it may have.
+matrix `[D, V]`, in which case no device ever has all logits. Names of its weights' dimensions determine how they are
+divided (`partitioning`); without names, their sizes do. `custom` has the forms that it may have.
 """
 
 import math
@@ -14,13 +14,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
+from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.config import ModelConfig, rounded_vocabulary
 from tpujob_trainer.model.custom.load import load_module
 from tpujob_trainer.model.custom.module import FIELD, Inputs, Path
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.model.partitioning import POSITIONS
+from tpujob_trainer.model.partitioning import POSITIONS, divided_dimension
 from tpujob_trainer.model.quantized import require_faster
 from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.values.errors import ConfigurationError
@@ -35,18 +36,21 @@ def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> Cust
         platform: JAX platform of the devices: cpu, gpu or tpu.
 
     Raises:
-        ConfigurationError: there is no such module, it cannot be created, or a weight does not name its dimensions.
+        ConfigurationError: there is no such module, it cannot be created, or a weight names its dimensions wrongly.
         ValueError: vocabSize is too small.
     """
     assert config.custom is not None
     vocab_size = rounded_vocabulary(config.vocab_size, None, vocabulary)
     arguments = dict(config.arguments or {})
-    parameters = load_module(config.custom, arguments, vocab_size).parameters.values()
+    parameters = load_module(config.custom, arguments, vocab_size).parameters
     sizes: dict[str, int] = {}
-    for each in parameters:
-        for axis, size in zip(each.axes, each.shape, strict=True):
+    for each in parameters.values():
+        for axis, size in zip(each.axes or (), each.shape, strict=each.axes is not None):
             if sizes.setdefault(axis, size) != size and axis in ("embed", "heads", "kv_heads", "mlp", "experts"):
                 sizes[axis] = math.gcd(sizes[axis], size)
+    unnamed = {path: each.shape for path, each in parameters.items() if each.axes is None}
+    if unnamed:
+        sizes.setdefault("embed", max(max(unnamed.values(), key=math.prod)))
     return CustomShape(
         layers=sizes.get("layers", 1),
         embed_dim=sizes.get("embed", 1),
@@ -61,7 +65,8 @@ def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> Cust
         compute_dtype=config.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
         custom=config.custom,
         arguments=arguments,
-        weights=sum(math.prod(each.shape) for each in parameters),
+        weights=sum(math.prod(each.shape) for each in parameters.values()),
+        unnamed=tuple(".".join(path) for path in unnamed),
     )
 
 
@@ -77,7 +82,8 @@ class CustomModel(Model):
         self.abstract_weights = _nested(
             {path: jax.ShapeDtypeStruct(each.shape, jnp.float32) for path, each in parameters.items()}
         )
-        self.axes = _nested({path: each.axes for path, each in parameters.items()})
+        parts = math.prod(mesh.shape[axis] for axis in WEIGHT_AXES)
+        self.axes = _nested({path: each.axes or _by_size(each.shape, parts) for path, each in parameters.items()})
         self._take_axes()
 
     def init(self, seed: int) -> Weights:
@@ -134,6 +140,12 @@ class CustomModel(Model):
 
     def _apply(self, weights: Weights, inputs: Inputs, dropout_key: jax.Array | None) -> Any:
         return self._module.apply(nnx.traversals.flatten_mapping(self._cast(weights)), inputs, dropout_key)
+
+
+def _by_size(shape: tuple[int, ...], parts: int) -> tuple[str, ...]:
+    """Names for the dimensions of a weight without: that which is divided into `parts` is embed."""
+    divided = divided_dimension(shape, parts)
+    return tuple("embed" if at == divided else "none" for at in range(len(shape)))
 
 
 def _nested(flat: dict[Path, Any]) -> Weights:

@@ -316,6 +316,8 @@ class CustomShape(ModelShape):
     arguments: dict[str, Any]
     weights: int
     """Total size of its weights."""
+    unnamed: tuple[str, ...] = ()
+    """Its weights that do not name their dimensions."""
 
     @property
     def num_parameters(self) -> int:

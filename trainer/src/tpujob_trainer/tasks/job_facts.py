@@ -15,6 +15,7 @@ from typing import Any
 from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH
 from tpujob_contract.job_facts import ExtractionForecast, Facts, Place, Question, TrainingFigures, TrainingForecast
 from tpujob_trainer import data
+from tpujob_trainer.config.resolve import resolve_model
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.data import inspection
 from tpujob_trainer.model.weights.read_shape import with_shape_read
@@ -47,7 +48,7 @@ def forecast(config: TrainerConfig, *, steps: int, tokens: int) -> TrainingForec
     num_bytes = int(manifest.unit_bytes.sum())
     size = inspection.size_of(manifest, sampled)
     in_epoch = size.tokens
-    shape = with_shape_read(config.model).resolve(vocabulary=tokenizer.vocab_size, platform="tpu")
+    shape = resolve_model(with_shape_read(config.model), tokenizer.vocab_size, "tpu")
     checkpoint = round(shape.num_parameters * BYTES_PER_PARAMETER * COMPRESSED)
     kept = config.checkpoint.keep + config.checkpoint.keep_best
     if config.checkpoint.keep_every_steps:

@@ -23,6 +23,7 @@ from tpujob_trainer.storage.retrying import StorageFailedError
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.arithmetic import state_bytes_per_device
 from tpujob_trainer.values.errors import ANOTHER_RUN, ConfigurationError, TrainerError
+from tpujob_trainer.values.from_mapping import camel_case
 from tpujob_trainer.values.references import MissingModuleError, load_reference
 
 logger = logging.getLogger(__name__)
@@ -190,10 +191,4 @@ def _differences(directory: Path, run: ResolvedConfig) -> list[str]:
     if not isinstance(model, dict):
         return []
     now = json.loads(run.as_json())["model"]
-    ignored = frozenset(_camel(name) for name in FREE_TO_CHANGE)
-    return model_differences(model, now, ignored)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
+    return model_differences(model, now, frozenset(map(camel_case, FREE_TO_CHANGE)))

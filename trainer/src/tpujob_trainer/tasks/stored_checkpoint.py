@@ -38,6 +38,7 @@ from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.whole import retried_if_short
 from tpujob_trainer.values import programs
 from tpujob_trainer.values.errors import NotFoundError
+from tpujob_trainer.values.from_mapping import camel_case
 from tpujob_trainer.values.programs import answer, log_to_stderr
 
 WEIGHTS = "weights"
@@ -118,8 +119,7 @@ def _hashable(value: Any) -> Any:
 
 def _keys(kind: type[Any]) -> dict[str, str]:
     """Field → its key in the configuration."""
-    names = [field.name for field in dataclasses.fields(kind)]
-    return {name: name.split("_")[0] + "".join(part.title() for part in name.split("_")[1:]) for name in names}
+    return {field.name: camel_case(field.name) for field in dataclasses.fields(kind)}
 
 
 def _problems(directory: str, step: int) -> list[str]:

@@ -6,17 +6,22 @@ sums of rows and columns do not count.
 
 import dataclasses
 import json
+import textwrap
 from collections.abc import Iterator
 
 from tpujob_contract.job_facts import Facts, Place, TrainingFigures
+from tpujob_contract.storage_address import is_path
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import OptimizerConfig, TrainerConfig
+from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import PRESETS
 from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.model.weights.read_shape import model_read
+from tpujob_trainer.values.errors import TrainerError
 
 
 def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
@@ -125,6 +130,7 @@ def _parts(mesh: MeshShape) -> int:
 
 
 BYTES_OF_TOKENIZER = 259
+"""Ids of the tokenizer of bytes, which stands in for one that is not on this machine."""
 SLOW_STEP_FLOPS = 1e13
 """Of a step on CPUs: about a minute on eight cores with 150 GFLOP/s together."""
 QUICK_SEQUENCE = 256
@@ -149,7 +155,8 @@ def arithmetic(config: TrainerConfig, place: Place) -> Facts:
     if config.model.from_ is not None:
         read = model_read(config.model, REACH_SECONDS)
         config, fixed = dataclasses.replace(config, model=read), read.shape.vocab_size
-    vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)
+    known = fixed or _ids_here(config.data)
+    vocabulary = min(known or BYTES_OF_TOKENIZER, 2**22)
     run = resolve(
         config,
         num_devices=place.devices,
@@ -165,7 +172,7 @@ def arithmetic(config: TrainerConfig, place: Place) -> Facts:
     figures = TrainingFigures(
         parameters=run.model.num_parameters,
         vocabulary=vocabulary,
-        vocabulary_is_known=bool(fixed) or config.data.tokenizer in (None, "bytes"),
+        vocabulary_is_known=known is not None,
         steps=run.steps,
         batch_size=run.batch_size,
         sequence_length=run.sequence_length,
@@ -178,6 +185,16 @@ def arithmetic(config: TrainerConfig, place: Place) -> Facts:
     )
     warnings = (*_warnings(run, place), *_slow_steps(run, place, flops))
     return Facts(training=figures, effective=json.loads(run.as_json()), warnings=warnings)
+
+
+def _ids_here(config: DataConfig) -> int | None:
+    """Ids of a tokenizer on this machine; None: it is elsewhere or damaged, which `check_prerequisites` reports."""
+    if not is_path(config.tokenizer or "bytes"):
+        return None
+    try:
+        return load_tokenizer(config).vocab_size
+    except (TrainerError, OSError):
+        return None
 
 
 def _slow_steps(run: ResolvedConfig, place: Place, flops_per_token: float) -> Iterator[str]:
@@ -193,5 +210,10 @@ def _slow_steps(run: ResolvedConfig, place: Place, flops_per_token: float) -> It
 def _warnings(run: ResolvedConfig, place: Place) -> Iterator[str]:
     if (rows := run.batch_size // place.devices) > 64 and place.platform != "cpu":
         yield f"spec.trainer.batchSize: {rows} rows for each device; more devices would help"
+    if isinstance(run.model, CustomShape) and (unnamed := run.model.unnamed):
+        yield (
+            f"spec.trainer.model.custom: {len(unnamed)} weights do not name their dimensions, and are divided along "
+            f"the longest one that the devices divide: {textwrap.shorten(', '.join(unnamed), 200, placeholder=' …')}"
+        )
     if run.checkpoint.every_steps and run.checkpoint.every_steps > run.steps:
         yield f"spec.trainer.checkpoint.everySteps: {run.checkpoint.every_steps}, and there are {run.steps} steps"

@@ -22,7 +22,7 @@ class LinenModule:
         """Reads the shapes and axes of its variables, without computing them.
 
         Raises:
-            ConfigurationError: it has other collections, or a weight does not name its dimensions.
+            ConfigurationError: it has other collections, or a weight names its dimensions wrongly.
         """
         self._module = module
         accepted = inspect.signature(type(module).__call__).parameters
@@ -86,7 +86,7 @@ class NnxModule:
             reference: `module:name`, for messages.
 
         Raises:
-            ConfigurationError: it has other variables, or a weight does not name its dimensions.
+            ConfigurationError: it has other variables, or a weight names its dimensions wrongly.
         """
         self._make = make
         self._training = _structure(abstract, is_training=True)
@@ -155,7 +155,7 @@ class Functions:
             reference: `module:name`, for messages.
 
         Raises:
-            ConfigurationError: a weight does not name its dimensions, or axes are nested differently.
+            ConfigurationError: a weight names its dimensions wrongly, or axes are nested differently.
         """
         self._init, self._apply = init, apply
         self.has_dropout = "dropout_key" in inspect.signature(apply).parameters

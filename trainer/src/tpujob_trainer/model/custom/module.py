@@ -21,8 +21,8 @@ class Parameter(NamedTuple):
     """The shape and the axes of a weight."""
 
     shape: tuple[int, ...]
-    axes: tuple[str, ...]
-    """Names of its dimensions, which determine how it is divided over devices."""
+    axes: tuple[str, ...] | None
+    """Names of its dimensions, which determine how it is divided; None: the longest that the devices divide is."""
 
 
 class Module(Protocol):
@@ -52,7 +52,7 @@ class Module(Protocol):
 def parameter(
     path: Path, shape: Sequence[int], axes: Sequence[str | None] | None, reference: str, how: str
 ) -> Parameter:
-    """The parameter with the names of its dimensions; a weight of at most one dimension needs none.
+    """The parameter with the names of its dimensions, if it has them.
 
     Args:
         path: of the weight.
@@ -62,16 +62,15 @@ def parameter(
         how: the code that declares names, with {} for them.
 
     Raises:
-        ConfigurationError: it does not name all its dimensions, or names embed twice.
+        ConfigurationError: it names some of its dimensions only, or embed twice.
     """
     dims = len(shape)
-    if axes is None and dims <= 1:
-        return Parameter(tuple(shape), ("vector",) * dims)
-    if axes is None or len(axes) != dims or list(axes).count("embed") > 1:
-        said = "does not name its dimensions" if axes is None else f"names its dimensions {tuple(axes)}"
+    if axes is None:
+        return Parameter(tuple(shape), ("vector",) * dims if dims <= 1 else None)
+    if len(axes) != dims or list(axes).count("embed") > 1:
         example = ", ".join(['"embed"', '"mlp"', '"heads"', '"layers"'][:dims])
         raise ConfigurationError(
-            f"{FIELD}: {'.'.join(path)} of {reference} {said}, and has {list(shape)}; write {how.format(example)}, "
-            "embed once at most"
+            f"{FIELD}: {'.'.join(path)} of {reference} names its dimensions {tuple(axes)}, and has {list(shape)}; "
+            f"write {how.format(example)}, embed once at most"
         )
     return Parameter(tuple(shape), tuple(axis or "none" for axis in axes))
