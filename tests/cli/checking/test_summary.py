@@ -73,6 +73,7 @@ def test_mesh_that_waits_less_is_chosen_and_says_what_it_saves(tmp_path: Path) -
 
 def test_the_sums_of_maxtext_are_of_its_arguments(tmp_path: Path) -> None:
     words = ["maxtext-train", "model_name=llama3.1-8b", "dataset_type=grain", "steps=500", "per_device_batch_size=2"]
+    words.append("tokenizer_path=tokenizer_llama3.tiktoken")
     job = {"accelerator": "tpu7x-16", "framework": "maxtext", "image": "a/b:1", "checkpointDir": "gs://bucket/c"}
     code, text = check(
         tmp_path, **job, command=[*words, "gradient_accumulation_steps=4"], args=["checkpoint_period=50"]
@@ -91,6 +92,21 @@ def test_the_sums_of_maxtext_are_of_its_arguments(tmp_path: Path) -> None:
     assert (code, "MaxText:" in text) == (0, False)
     code, text = check(tmp_path, **job, command=["maxtext-train", "enable_checkpointing=false"])
     assert "; no checkpoints\n" in text
+
+
+def test_a_configuration_file_of_maxtext_counts_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = {"accelerator": "v5e-16", "framework": "maxtext", "image": "a/b:1", "checkpointDir": "gs://bucket/c"}
+    command = ["python3", "-m", "maxtext.trainers.pre_train.train", "mine.yml", "steps=700"]
+    code, text = check(tmp_path, **job, command=command)
+    assert code == 0, text
+    assert "warning: spec.command: mine.yml was not read here" in text
+    file = "base_config: base.yml\nsteps: 900\nper_device_batch_size: 2\ntokenizer_path: t\nlearning_rat: 1\n"
+    (tmp_path / "mine.yml").write_text(file)
+    code, text = check(tmp_path, **job, command=command)
+    assert code == 0, text
+    assert "MaxText: default, 700 steps of 32 x 2,048 tokens" in text
+    assert '"learning_rat" is no key of MaxText, which refuses it; did you mean learning_rate?' in text
 
 
 def test_a_model_from_elsewhere_is_not_guessed(tmp_path: Path) -> None:

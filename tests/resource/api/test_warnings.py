@@ -20,7 +20,9 @@ def data(**fields: Any) -> dict[str, Any]:
 
 
 def maxtext(*words: str, **spec: Any) -> dict[str, Any]:
-    return container_manifest(**TPU, framework="maxtext", command=["maxtext-train", *words], **spec)
+    return container_manifest(
+        **TPU, framework="maxtext", command=["maxtext-train", "tokenizer_path=t.model", *words], **spec
+    )
 
 
 CASES: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -72,6 +74,51 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
     "MaxText by a script with arguments from elsewhere": (
         container_manifest(**TPU, framework="maxtext", command=["bash", "-c", "exec maxtext-train $ARGUMENTS"]),
         None,
+    ),
+    "a misspelt key of MaxText": (
+        maxtext("dataset_type=grain", "per_device_batchsize=4"),
+        'spec.command: "per_device_batchsize" is no key of MaxText, which refuses it; did you mean per_device_',
+    ),
+    "a misspelt variable of MaxText": (
+        maxtext(env=[{"name": "M_DATASET_TYPE", "value": "grain"}, {"name": "M_STEP", "value": "9"}]),
+        "spec.env: M_STEP sets no key of MaxText; did you mean M_STEPS?",
+    ),
+    "a key of MaxText with dashes": (
+        maxtext("dataset_type=grain", "--model_name=llama2-7b"),
+        'spec.command: "--model_name=llama2-7b": MaxText reads KEY=VALUE; leave out the dashes',
+    ),
+    "an unknown model of MaxText": (
+        maxtext("dataset_type=grain", "model_name=llama2-7bb"),
+        "spec.command: model_name=llama2-7bb is no model of MaxText; did you mean llama2-7b?",
+    ),
+    "axes of MaxText that are not the slice": (
+        maxtext("dataset_type=grain", "ici_fsdp_parallelism=16", "ici_tensor_parallelism=4"),
+        "spec.command: ici_fsdp_parallelism=16 ici_tensor_parallelism=4: together 64, and there are 16 devices of",
+    ),
+    "axes of MaxText with a rest": (maxtext("dataset_type=grain", "ici_tensor_parallelism=4"), None),
+    "axes of MaxText that are not the slices": (
+        maxtext("dataset_type=grain", "dcn_data_parallelism=4", slices=16),
+        "spec.command: dcn_data_parallelism=4: together 4, and there are 16 slices",
+    ),
+    "files of MaxText on no volume": (
+        maxtext("dataset_type=grain", "grain_train_files=/dat/c4/*"),
+        'spec.command: grain_train_files: "/dat/c4/*" is on no volume of the job',
+    ),
+    "another directory of MaxText": (
+        maxtext("dataset_type=grain", "base_output_directory=gs://other/place"),
+        "spec.command: base_output_directory=gs://other/place, so nothing is written to spec.checkpointDir",
+    ),
+    "a period of MaxText longer than the run": (
+        maxtext("dataset_type=grain", "steps=5000"),
+        "spec.command: checkpoint_period=10000 saves nothing before the end of 5,000 steps",
+    ),
+    "MaxText without checkpoints": (
+        maxtext("dataset_type=grain", "enable_checkpointing=false"),
+        "spec.command: enable_checkpointing is false, so a restart begins at step 0",
+    ),
+    "MaxText without a tokenizer": (
+        container_manifest(**TPU, framework="maxtext", command=["maxtext-train", "dataset_type=grain"]),
+        "spec.command: without tokenizer_path, MaxText takes that of model_name",
     ),
     "MaxText on spot": (
         maxtext("dataset_type=grain", "checkpoint_period=50", capacity={"spot": True}),

@@ -96,8 +96,8 @@ def check(
         job = read_job(job_file, settings or ())
         with importable(code) as environ:
             facts = check_job(
-                job, bandwidth=bandwidth * MEGABYTE, environ=environ, prices=prices, has_forecast=data,
-                is_compiled=compile_step, suggest=suggest,
+                job, bandwidth=bandwidth * MEGABYTE, environ=environ, prices=prices, folder=code,
+                has_forecast=data, is_compiled=compile_step, suggest=suggest,
             )  # fmt: skip
     if is_text:
         for line in lines(facts):

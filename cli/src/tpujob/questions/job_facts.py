@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob.job.yaml_text import read_value
 from tpujob.output.errors import CommandError
 from tpujob.questions.compiled import compile_job
 from tpujob.questions.estimates import Estimates, ExtractionOnChips, TrainingOnDevices, estimate, read_prices
@@ -14,7 +15,7 @@ from tpujob.questions.trainer_facts import ask_trainer
 from tpujob_contract.job_facts import Facts
 from tpujob_resource.jobset.multislice_network import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
-from tpujob_resource.rules.maxtext import MaxTextRun, run_of
+from tpujob_resource.rules.maxtext import MaxTextRun, config_file, run_of, with_config_file
 from tpujob_resource.rules.warnings import job_warnings
 
 
@@ -82,6 +83,7 @@ def check_job(
     bandwidth: float,
     environ: Mapping[str, str] | None = None,
     prices: Path | None = None,
+    folder: Path | None = None,
     has_forecast: bool = False,
     is_compiled: bool = False,
     suggest: bool = False,
@@ -93,6 +95,7 @@ def check_job(
         bandwidth: Bytes per second that a host of an extraction reads or writes.
         environ: With the job's code on PYTHONPATH; None: that of the command line.
         prices: File with a price table, to estimate the cost.
+        folder: With the job's code, to read MaxText's configuration file; None: the current folder.
         has_forecast: Whether to forecast from some rows of the data.
         is_compiled: Whether to compile the step.
         suggest: Whether to compile other layouts, too.
@@ -118,7 +121,7 @@ def check_job(
     if is_compiled or suggest:
         vocabulary = 2 if found.training is None else found.training.vocabulary
         compiled = compile_job(job, vocabulary=vocabulary, suggest=suggest, environ=environ)
-    accelerator = job.accelerator
+    accelerator, with_file = job.accelerator, _with_config_file(job, folder or Path())
     return JobFacts(
         accelerator=job.spec.accelerator,
         topology=accelerator.topology,
@@ -128,14 +131,29 @@ def check_job(
         machine_type=accelerator.machine_type,
         note=accelerator.note,
         libtpu_flags=tuple(map(str, compiler_flags(job))),
-        warnings=(*job_warnings(job), *found.warnings),
+        warnings=(*job_warnings(with_file), *_unread(with_file), *found.warnings),
         trainer=found,
         effective=_effective(job, found),
-        maxtext=run_of(job),
+        maxtext=run_of(with_file),
         unknown=unknown,
         estimates=estimates,
         compiled=compiled,
     )
+
+
+def _with_config_file(job: TpuTrainingJob, folder: Path) -> TpuTrainingJob:
+    """The job with what MaxText's configuration file sets, if it is in the folder."""
+    file = config_file(job) if job.spec.framework == "maxtext" else None
+    try:
+        values = read_value((folder / file).read_text(encoding="utf-8")) if file is not None else None
+    except (OSError, ValueError):
+        return job
+    return with_config_file(job, values) if isinstance(values, Mapping) else job
+
+
+def _unread(job: TpuTrainingJob) -> Iterator[str]:
+    if job.spec.framework == "maxtext" and (file := config_file(job)) is not None:
+        yield f"spec.command: {file} was not read here, and what it sets is in no sum; --code FOLDER has it read"
 
 
 def _effective(job: TpuTrainingJob, found: Facts) -> dict[str, Any]:

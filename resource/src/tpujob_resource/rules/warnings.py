@@ -7,7 +7,7 @@ from typing import Any
 from tpujob_contract import storage_address
 from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob, other_manager
-from tpujob_resource.rules.maxtext import restart_warnings
+from tpujob_resource.rules.maxtext import argument_warnings, restart_warnings
 from tpujob_resource.rules.validation import volume_problems
 
 type Warnings = Iterator[str]
@@ -123,6 +123,7 @@ _RULES: tuple[Callable[[TpuTrainingJob], Warnings], ...] = (
     _unsaved,
     _spot_grace,
     _script_without_interpreter,
+    argument_warnings,
     restart_warnings,
     _run_elsewhere,
 )
