@@ -236,6 +236,23 @@ def test_the_code_of_a_model_of_ones_own_is_taken_from_its_folder(tmp_path: Path
     assert "is known where its module is, in spec.image; --code FOLDER checks it here" in text
 
 
+def test_packages_without_hashes_are_refused_with_the_command_that_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requirements.txt").write_text("einops\n")
+    spec = {"image": "example.com/mine:1", "command": ["train"], "packages": {"requirements": "requirements.txt"}}
+    code, text = check(tmp_path, accelerator="v5e-8", **spec)
+    assert code == ExitCode.CONFIGURATION, text
+    assert "spec.packages.requirements: requirements.txt: 'einops' is not NAME==VERSION" in text
+    assert "pip compile --generate-hashes requirements.in" in text
+    hashes = " \\\n".join(f"    --hash=sha256:{digit * 64}" for digit in "ab")
+    pinned = f"einops==0.8.1 \\\n{hashes}\n    # via -r requirements.in\n"
+    (tmp_path / "requirements.txt").write_text(pinned)
+    code, text = check(tmp_path, accelerator="v5e-8", **spec)
+    assert code == 0, text
+
+
 def test_a_model_of_ones_own_has_the_ids_of_its_tokenizer_and_a_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from tpujob.bundle import contents
 from tpujob.bundle.checksums import SUMS, write_sums
 from tpujob.bundle.contents import CarriedImage, Contents
 from tpujob.bundle.images import archive_name, full_name, names_in, save_image
-from tpujob.bundle.wheels import PYTHON, build_wheels, fetch_wheels, own_lock
+from tpujob.bundle.wheels import PYTHON, build_wheels, fetch_wheels, own_lock, pins_for
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
@@ -53,6 +53,7 @@ def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Co
     for python in request.pythons:
         if not PYTHON.fullmatch(python):
             raise CommandError(f"--python: {python!r} is no version of Python such as 3.12")
+    packages = _lock_of_packages(request)
     _claim(bundle)
     (bundle / SUMS).unlink(missing_ok=True)
     version = chart_version(source)
@@ -61,7 +62,7 @@ def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Co
     base = request.base_image or default_base(source)
     images = carry_images(request, base, version, announce)
     _wheels(request, source, version, announce)
-    carry_packages(request, announce)
+    carry_packages(request, packages, announce)
     made = Contents(version, request.pythons, base, images, has_packages=request.packages is not None)
     (bundle / "README.md").write_text(contents.readme(made))
     announce("checksums")
@@ -136,20 +137,31 @@ def carry_images(
     return tuple(CarriedImage(f"images/{file}", names) for file, names in carried.items())
 
 
-def carry_packages(request: BundleRequest, announce: Callable[[str], object]) -> None:
+def _lock_of_packages(request: BundleRequest) -> str | None:
+    """The text of the file for `spec.packages`, which has pins only; None: there is none.
+
+    Raises:
+        CommandError: It cannot be read, or has something else.
+    """
+    if request.packages is None:
+        return None
+    try:
+        text = request.packages.read_text("utf-8-sig")
+        for python in request.pythons:
+            pins_for(text, python)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--packages: {request.packages}: {error}") from None
+    return text
+
+
+def carry_packages(request: BundleRequest, lock: str | None, announce: Callable[[str], object]) -> None:
     """Fills the folder for `spec.packages` with the pins and their wheels for each Python; without pins, removes it."""
     place = request.out / contents.PACKAGES
-    if request.packages is None:
+    if lock is None:
         shutil.rmtree(place, ignore_errors=True)
         return
-    try:
-        text = request.packages.read_text()
-        fetch_wheels(text, request.pythons, place, request.wheels, announce)
-    except (OSError, ValueError) as error:
-        raise CommandError(
-            f"--packages: {request.packages}: {error}; `uv pip compile --generate-hashes` pins"
-        ) from None
-    (place / contents.PINS).write_text(text)
+    fetch_wheels(lock, request.pythons, place, request.wheels, announce)
+    (place / contents.PINS).write_text(lock)
 
 
 def _claim(bundle: Path) -> None:

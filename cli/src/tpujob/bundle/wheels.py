@@ -17,8 +17,8 @@ from packaging.markers import InvalidMarker, Marker
 
 from tpujob.bundle.checksums import sha256
 from tpujob.output.errors import CommandError
+from tpujob_launcher.code.pins import read_pins
 
-PIN = re.compile(r"[\w.-]+(\[[\w.,-]+\])?==[^\s;]+.*--hash=sha256:[0-9a-f]{64}")
 PYTHON = re.compile(r"3\.\d+")
 NEWEST_GLIBC = 36
 """Minor version of the newest glibc that wheels may need: that of Debian 12, on which the images are based."""
@@ -33,18 +33,15 @@ def pins_for(lock: str, python: str) -> list[str]:
         ValueError: A line is not pinned with hashes.
     """
     pins = []
-    for line in re.sub(r"\\\n", " ", lock).splitlines():
-        line = line.partition("#")[0].strip()
-        if line and not PIN.fullmatch(line):
-            raise ValueError(f"{line!r} is not pinned with hashes")
-        requirement, *hashes = line.split("--hash=")
-        pin, _, marker = requirement.partition(";")
-        version = {"python_version": python, "python_full_version": f"{python}.0"}
+    version = {"python_version": python, "python_full_version": f"{python}.0"}
+    for requirement in read_pins(lock):
+        pinned, *hashes = requirement.split(" --hash=")
+        pin, _, marker = pinned.partition(";")
         try:
-            if line and (not marker or Marker(marker).evaluate(version)):
-                pins.append(" ".join([pin.strip(), *(f"--hash={text.strip()}" for text in hashes)]))
+            if not marker or Marker(marker).evaluate(version):
+                pins.append(" ".join([pin.strip(), *(f"--hash={text}" for text in hashes)]))
         except InvalidMarker as error:
-            raise ValueError(f"{line!r}: {error}") from None
+            raise ValueError(f"{pinned!r}: {error}") from None
     return pins
 
 

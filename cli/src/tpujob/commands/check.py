@@ -80,7 +80,7 @@ def check(
     Also parameters, steps, batches and chip-hours. Everything is calculated, without a device. Hours assume 30 to 50 %
     of the chips' peak.
     """
-    from tpujob.job.code.job_code import importable
+    from tpujob.job.code.job_code import importable, refuse_unpinned
     from tpujob.job.edit_file import write_trainer_fields
     from tpujob.job.job_file import read_job
     from tpujob.output.errors import CommandError
@@ -94,6 +94,8 @@ def check(
         if write_best and (settings or not suggest):
             raise CommandError("--write: goes with --suggest and without --set, as the file is what is compared")
         job = read_job(job_file, settings or ())
+        if job.spec.packages is not None and (code is not None or job.spec.code is None):
+            refuse_unpinned(job.spec.packages.requirements, code or Path())
         with importable(code) as environ:
             facts = check_job(
                 job, bandwidth=bandwidth * MEGABYTE, environ=environ, prices=prices, folder=code,

@@ -31,7 +31,7 @@ def _pin(line: str) -> str:
     # Words that begin with `-` are options to pip, also within a marker.
     if not _PIN.fullmatch(pin) or " -" in pin or not hashes or not all(map(_HASH.fullmatch, hashes)):
         raise ValueError(
-            f"{line[:120]!r} is not NAME==VERSION --hash=sha256:...; allowed are versions, markers and hashes, as "
-            "`uv pip compile --generate-hashes` writes them; an index is named by PIP_INDEX_URL in spec.env"
+            f"{line[:120]!r} is not NAME==VERSION --hash=sha256:...; allowed are versions, markers and hashes, as `uv "
+            "pip compile --generate-hashes requirements.in` writes them; an index is named by PIP_INDEX_URL in spec.env"
         )
     return " ".join([pin, *(f"--hash={each}" for each in hashes)])

@@ -15,6 +15,7 @@ from tpujob_contract.environment import REQUIREMENTS, WHEELS
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.commit import install_commit
 from tpujob_launcher.code.install import install
+from tpujob_launcher.code.pins import read_pins
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.spec import Code
@@ -43,9 +44,12 @@ def attach(
         The manifest, the archive, and whether it was stored now: not if it was there already, or in a rehearsal.
 
     Raises:
-        CommandError: the job has code already, there is no place for it, or it cannot be packed or stored.
+        CommandError: the job has code already, its packages have no pins, there is no place for it, or it cannot be
+            packed or stored.
     """
     refuse_two(manifest["spec"].get("code") is not None)
+    if revision is None:
+        refuse_unpinned((manifest["spec"].get("packages") or {}).get("requirements"), folder)
     packed = pack(folder, revision)
     address = f"{(place or _default_place(manifest)).rstrip('/')}/{packed.name}"
     is_new = not is_rehearsal and store(packed.data, address)
@@ -63,6 +67,21 @@ def refuse_two(has_code: bool) -> None:
     """Raises CommandError if the job has `spec.code` already."""
     if has_code:
         raise CommandError("--code: the job has spec.code already; leave out one of the two")
+
+
+def refuse_unpinned(requirements: str | None, folder: Path) -> None:
+    """Refuses a requirements file in `folder` that launchers would refuse; one that is not there may be in an image.
+
+    Raises:
+        CommandError: it has something else than pins with hashes.
+    """
+    file = folder / (requirements or "")
+    if not file.is_file():
+        return
+    try:
+        read_pins(file.read_text("utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"spec.packages.requirements: {file}: {error}") from error
 
 
 def _default_place(manifest: Mapping[str, Any]) -> str:
