@@ -1,6 +1,7 @@
 """Node pools of a job, as `gcloud` lines that a shell reads word by word."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,19 @@ def test_pools_of_an_example_have_a_machine_for_each_pod(file: Path) -> None:
 def test_pool_of_parts_has_the_machines_of_the_whole() -> None:
     spec = {"accelerator": "v6e:4x4", "slices": 4, "queue": "q", "placement": {"poolTopology": "4x8"}}
     found = [flags(line) for line in lines(HOSTS, **spec)]
-    assert found == [{"--machine-type=ct6e-standard-4t", "--tpu-topology=4x8", "--num-nodes=8"}] * 2
+    assert found == [{"--machine-type=ct6e-standard-4t", "--tpu-topology=4x8", "--num-nodes=8", "--async"}] * 2
+
+
+def test_pools_of_two_jobs_of_one_shape_have_other_names() -> None:
+    longest = "a" * 40
+    named = {
+        job: {line[4] for line in lines(HOSTS, f"--set=metadata.name={job}", slices=2)}
+        for job in ("one", "two", f"{longest}-one", f"{longest}-two")
+    }
+    assert named["one"] == {"one-v5p-4x4x4-0", "one-v5p-4x4x4-1"}
+    every = [name for names in named.values() for name in names]
+    assert len({*every}) == 8
+    assert all(re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])", name) for name in every)
 
 
 def test_ironwood_slice_of_several_hosts_gets_its_workload_policy_first() -> None:
@@ -97,7 +110,7 @@ def test_shell_reads_the_words_and_what_was_created_is_deleted() -> None:
         done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True)
         assert done.stderr == ""
         assert [line.split()[:6] for line in done.stdout.splitlines()] == [
-            ["container", "node-pools", verb, f"v5p-4x4x4-{number}", "--cluster=c", "--location=us-west4-a"]
+            ["container", "node-pools", verb, f"many-hosts-v5p-4x4x4-{number}", "--cluster=c", "--location=us-west4-a"]
             for number in range(2)
         ]
 

@@ -4,6 +4,7 @@ Flags as in the reference of `gcloud container node-pools create`; those of flex
 policies as in AI-Hypercomputer/xpk:src/xpk/core/capacity.py and src/xpk/core/nodepool.py.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
@@ -15,6 +16,8 @@ from tpujob_resource.models.scheduling import Capacity, Reservation
 type Command = tuple[str, ...]
 """The words of a command; `$CLUSTER` and `$ZONE` are variables of the user's shell."""
 
+LONGEST_NAME = 40
+"""Characters of a node pool's name."""
 _OF_GKE = ("cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "node.kubernetes.io/")
 PLACE = ("--cluster=$CLUSTER", "--location=$ZONE")
 
@@ -71,13 +74,12 @@ def node_pools(job: TpuTrainingJob) -> NodePools:
         chips = prod(map(int, topology.split("x")))
         hosts, count = chips // accelerator.chips_per_host, ceil(count * accelerator.chips / chips)
     kind = "-spot" if capacity.spot else "-flex" if capacity.flex_start or capacity.queued_provisioning else ""
-    prefix = f"{accelerator.generation}-{topology}{kind}"
-    names: tuple[str, ...]
+    shape, name = f"{accelerator.generation}-{topology}{kind}", job.metadata.generate_name or job.metadata.name
     if hosts == 1:
         # Each machine is a slice of its own: one pool has them all.
-        names, machines = (prefix,), count
+        names, machines = (_pool_name(name, shape),), count
     else:
-        names, machines = tuple(f"{prefix}-{number}" for number in range(count)), hosts
+        names, machines = tuple(_pool_name(name, f"{shape}-{number}") for number in range(count)), hosts
     policy = placement.policy_name if placement is not None else None
     makes_policy = policy is None and accelerator.generation == "tpu7x" and hosts > 1
     if makes_policy:
@@ -95,6 +97,15 @@ def node_pools(job: TpuTrainingJob) -> NodePools:
     )
 
 
+def _pool_name(job: str, shape: str) -> str:
+    """A name for a pool of one job alone, so that deleting it takes no machines from others of that shape."""
+    room = LONGEST_NAME - len(shape) - 1
+    job = job.rstrip("-")
+    if len(job) > room:
+        job = f"{job[: room - 5].rstrip('-')}-{hashlib.sha256(job.encode()).hexdigest()[:4]}"
+    return f"{job}-{shape}"
+
+
 def creation(pools: NodePools) -> Iterator[Command]:
     """The commands that create the pools, and first the workload policy that they need."""
     if pools.makes_policy and pools.policy is not None:
@@ -105,13 +116,19 @@ def creation(pools: NodePools) -> Iterator[Command]:
             f"--accelerator-topology={pools.policy_topology}",
         )
     for name in pools.names:
-        yield ("gcloud", "container", "node-pools", "create", name, *PLACE, *_flags(pools))
+        yield ("gcloud", "container", "node-pools", "create", name, *PLACE, *_flags(pools), *_together(pools))
 
 
 def deletion(pools: NodePools) -> Iterator[Command]:
     """The commands that delete the pools, and with them their machines."""
     for name in pools.names:
-        yield ("gcloud", "container", "node-pools", "delete", name, *PLACE)
+        yield ("gcloud", "container", "node-pools", "delete", name, *PLACE, *_together(pools))
+
+
+def _together(pools: NodePools) -> Iterator[str]:
+    """Several commands do not wait for one another, each of which takes minutes."""
+    if len(pools.names) > 1:
+        yield "--async"
 
 
 def _flags(pools: NodePools) -> Iterator[str]:

@@ -68,5 +68,7 @@ def _write_node_pools(job: TpuTrainingJob, output: OutputFormat, *, delete: bool
     effect = "The machines go, with what runs on them" if delete else "What they create is billed"
     typer.echo(f"# Node pools: {each}{pools.machines} × {pools.machine_type}. Nothing was run. {effect}.")
     typer.echo("# Set CLUSTER and ZONE; a cluster of a region takes --location=REGION --node-locations=$ZONE.")
+    if each:
+        typer.echo("# They do not wait: `gcloud container operations list --location=$ZONE` has what is under way.")
     for command in commands:
         typer.echo(shell_lines(command))

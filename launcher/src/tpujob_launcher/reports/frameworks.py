@@ -15,12 +15,17 @@ from tpujob_launcher.reports.progress import Progress
 def variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The variables for the job's framework; empty for an unknown one. For the arguments see `maxtext_variables`."""
-    if environ.get(FRAMEWORK) == "maxtext":
-        return maxtext_variables(process, environ, command, metrics_file)
+    """The variables for the job's framework. For the arguments see `maxtext_variables`.
+
+    Also JAX programs read their data by libraries that divide it by RANK and WORLD_SIZE, as webdataset.
+    """
     if environ.get(FRAMEWORK) == "pytorch":
         return pytorch_variables(process, environ)
-    return {}
+    ranks = {"RANK": str(process.process_id), "WORLD_SIZE": str(process.num_processes)}
+    found = {} if ranks.keys() & environ.keys() else ranks
+    if environ.get(FRAMEWORK) == "maxtext":
+        found |= maxtext_variables(process, environ, command, metrics_file)
+    return found
 
 
 def progress(

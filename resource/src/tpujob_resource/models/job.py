@@ -22,6 +22,7 @@ class Metadata(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, frozen=True)
 
     name: Annotated[str, Field(min_length=1)]
+    generate_name: str | None = None
     namespace: str = "default"
     uid: str | None = None
     """None: the job is not in a cluster."""
