@@ -24,6 +24,14 @@ def tpujob(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.parametrize("name", ["train-jax", "train_jax", "train_jax.py"])
+def test_run_of_a_program_is_found_by_the_name_of_its_file(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "train-jax" / "logs" / "1"
+    folder.mkdir(parents=True)
+    runs.keep(folder, [], "")
+    assert runs.newest(tmp_path / name).directory == folder
+
+
 def test_run_in_the_background_outlives_its_terminal_and_is_found_and_stopped(desk: Desk) -> None:
     started = desk.start("--detach", steps=ENDLESS, accelerator="cpu:1x1")
     # The terminal is gone as soon as the line has ended: with it its process group and its session.

@@ -98,17 +98,22 @@ def job_of(program: Path, arguments: Sequence[str], accelerator: str | None) -> 
     """
     if not program.is_file():
         raise CommandError(f"{program}: no such file; name a program or a job", exit_code=ExitCode.NOT_FOUND)
-    name = re.sub(r"[^a-z0-9]+", "-", program.stem.lower()).strip("-")[:40] or "program"
     return {
         "apiVersion": kubernetes_names.API_VERSION,
         "kind": kubernetes_names.KIND,
-        "metadata": {"name": name if name[0].isalpha() else f"program-{name}"},
+        "metadata": {"name": job_name(program)},
         "spec": {
             "accelerator": accelerator or ACCELERATOR,
             "image": IMAGE,
             "command": ["python3", str(program), *arguments],
         },
     }
+
+
+def job_name(program: Path) -> str:
+    """The name of the job that runs a program: that of its file, as Kubernetes allows it."""
+    name = re.sub(r"[^a-z0-9]+", "-", program.stem.lower()).strip("-")[:40] or "program"
+    return name if name[0].isalpha() else f"program-{name}"
 
 
 def command_line(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tpujob.job.template import job_name
 from tpujob.local.reports import LogFollower, Report, fetch_report, final_report, json_object
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
@@ -99,12 +100,13 @@ def newest(root: Path) -> LocalRun:
     """The newest run of a job.
 
     Args:
-        root: the folder of the job.
+        root: the folder of the job; its last part may also be the name of the program's file.
 
     Raises:
         CommandError: nothing was run there.
     """
-    runs = sorted(root.glob(f"logs/*/{FILE}"))
+    of_program = root.with_name(job_name(root))
+    runs = sorted(root.glob(f"logs/*/{FILE}")) or sorted(of_program.glob(f"logs/*/{FILE}"))
     if not runs:
         raise CommandError(
             f"--local: `tpujob run` has not run this job in {root}; see --directory and -n",
