@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from tests.harness.processes import start
+from tpujob_contract.batch_rows import divided_dimension
 from tpujob_sdk.sharding import fsdp_shardings, placed
-from tpujob_trainer.model.partitioning import divided_dimension
 
 
 @pytest.mark.parametrize(

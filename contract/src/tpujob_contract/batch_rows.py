@@ -1,7 +1,7 @@
 """Checks that the rows of a batch divide over the mesh, so that the operator refuses what the trainer would refuse.
 
 Rows are sharded over the axes slice, data, fsdp and expert. The axes tensor and context do not shard rows, but the data
-of one row.
+of one row. `divided_dimension` is for arrays whose dimensions have no names.
 """
 
 from __future__ import annotations
@@ -82,3 +82,9 @@ def _least_context(of_slice: int, slices: int, expert: int, rows: int | None, po
         if fits and positions % context == 0:
             return context
     return 1
+
+
+def divided_dimension(shape: tuple[int, ...], parts: int) -> int | None:
+    """The index of the longest dimension that is a multiple of `parts`, the first of equal ones; None: none is."""
+    fitting = [at for at, size in enumerate(shape) if size and size % parts == 0]
+    return max(fitting, key=lambda at: (shape[at], -at), default=None)

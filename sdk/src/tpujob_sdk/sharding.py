@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.model.partitioning import divided_dimension
+from tpujob_contract.batch_rows import divided_dimension
 
 
 def fsdp_shardings(tree: Any, mesh: Mesh) -> Any:

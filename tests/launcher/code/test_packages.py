@@ -20,9 +20,9 @@ from tests.fakes import Exchange, HttpServer
 from tests.harness.wheels import wheel
 from tests.launcher.conftest import Launch
 from tpujob_contract import ExitCode
+from tpujob_contract.requirement_pins import read_pins
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.packages import install_packages
-from tpujob_launcher.code.pins import read_pins
 
 WHEEL = "gadget-1.0-py3-none-any.whl"
 PROGRAM = (sys.executable, "-c", "import gadget; print(gadget.NUMBER)")

@@ -17,7 +17,7 @@ from packaging.markers import InvalidMarker, Marker
 
 from tpujob.bundle.checksums import sha256
 from tpujob.output.errors import CommandError
-from tpujob_launcher.code.pins import read_pins
+from tpujob_contract.requirement_pins import read_pins
 
 PYTHON = re.compile(r"3\.\d+")
 NEWEST_GLIBC = 36

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tpujob_contract import ExitCode, environment
+from tpujob_contract.requirement_pins import read_pins
 from tpujob_launcher.code import interpreter
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.patience import Unanswered, asked, times_of
-from tpujob_launcher.code.pins import read_pins
 
 FIELD = "spec.packages"
 FOLDER = "tpujob-packages-{}"

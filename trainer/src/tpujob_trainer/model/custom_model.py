@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
+from tpujob_contract.batch_rows import divided_dimension
 from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.config import ModelConfig, rounded_vocabulary
 from tpujob_trainer.model.custom.load import load_module
@@ -21,7 +22,7 @@ from tpujob_trainer.model.custom.module import FIELD, Inputs, Path
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.model.partitioning import POSITIONS, divided_dimension
+from tpujob_trainer.model.partitioning import POSITIONS
 from tpujob_trainer.model.quantized import require_faster
 from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.values.errors import ConfigurationError

@@ -75,12 +75,6 @@ def _spec(axes: tuple[str, ...], rings: Rings, *, is_gathered: bool) -> Partitio
     )
 
 
-def divided_dimension(shape: tuple[int, ...], parts: int) -> int | None:
-    """The index of the longest dimension that is a multiple of `parts`, the first of equal ones; None: none is."""
-    fitting = [at for at, size in enumerate(shape) if size and size % parts == 0]
-    return max(fitting, key=lambda at: (shape[at], -at), default=None)
-
-
 def of_each_replica(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
     """Returns the function mapped over the replicas of the weights; specifications name only `REPLICA_AXES`.
 

@@ -12,10 +12,10 @@ from tpujob.job.code.packing import Packed, pack
 from tpujob.job.code.upload import access_token, store
 from tpujob.output.errors import CommandError
 from tpujob_contract.environment import REQUIREMENTS, WHEELS
+from tpujob_contract.requirement_pins import read_pins
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.commit import install_commit
 from tpujob_launcher.code.install import install
-from tpujob_launcher.code.pins import read_pins
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.spec import Code
