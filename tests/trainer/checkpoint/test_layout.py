@@ -21,6 +21,20 @@ def test_deleting_a_step_takes_what_an_interrupted_save_left_of_it(tmp_path):
     assert list((tmp_path / "trash").iterdir()) == []
 
 
+def test_folders_of_others_are_no_steps(tmp_path):
+    for name in ("3", "03", "٣", "3.orig", "9" * 30):
+        commit(tmp_path, name)
+    (tmp_path / "steps" / "007").mkdir()
+    assert (layout.committed(tmp_path), layout.leftovers(tmp_path)) == ([3], [])
+
+
+def test_remains_beside_a_checkpoint_do_not_delete_it(tmp_path):
+    """The step was interrupted once, was saved by the next attempt, and the remains are still there."""
+    commit(tmp_path, 6)
+    (tmp_path / "steps" / "6.orbax-checkpoint-tmp-1").mkdir()
+    assert layout.leftovers(tmp_path) == []
+
+
 def test_deleting_a_step_takes_its_metrics(tmp_path):
     commit(tmp_path, 3)
     layout.write_metrics(tmp_path, 3, {"loss": 2.5})

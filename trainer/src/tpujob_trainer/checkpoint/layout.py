@@ -86,8 +86,8 @@ def committed(directory: epath.PathLike) -> list[int]:
     _forget_listings(directory)
     if not root.exists():
         return []
-    steps = [int(p.name) for p in root.iterdir() if p.name.isdecimal()]
-    return sorted((s for s in steps if is_committed(directory, s)), reverse=True)
+    steps = (step_of(p.name) for p in root.iterdir())
+    return sorted((s for s in steps if s is not None and is_committed(directory, s)), reverse=True)
 
 
 def leftovers(directory: epath.PathLike) -> list[int]:
@@ -96,10 +96,13 @@ def leftovers(directory: epath.PathLike) -> list[int]:
     _forget_listings(directory)
     if not root.exists():
         return []
-    names = [p.name for p in root.iterdir()]
-    found = {int(name) for name in names if name.isdecimal() and not is_committed(directory, int(name))}
-    found.update(int(n.split(UNFINISHED)[0]) for n in names if UNFINISHED in n and n.split(UNFINISHED)[0].isdecimal())
-    return sorted(found)
+    steps = {step_of(p.name.split(UNFINISHED)[0]) for p in root.iterdir()} - {None}
+    return sorted(s for s in steps if s is not None and not is_committed(directory, s))
+
+
+def step_of(name: str) -> int | None:
+    """The step whose folder or file has this name; None: it is of another program, or a copy, such as 007 for 7."""
+    return int(name) if re.fullmatch(r"0|[1-9][0-9]{0,17}", name) else None
 
 
 def is_set_aside(directory: epath.PathLike, step: int) -> bool:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tpujob_trainer.checkpoint import local_file
+from tpujob_trainer.checkpoint import layout, local_file
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, InFlight, leaf_names
 from tpujob_trainer.checkpoint.local_file import Header, Index, LocalFile
 from tpujob_trainer.distributed.initialize import Runtime
@@ -144,8 +144,8 @@ class LocalCopies:
 
     def _steps(self) -> list[int]:
         """The steps of the files with the name of a copy, ascending; files of other programs are ignored."""
-        names = [path.stem for path in self._folder.glob(f"*{_SUFFIX}")]
-        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+        steps = (layout.step_of(path.stem) for path in self._folder.glob(f"*{_SUFFIX}"))
+        return sorted(step for step in steps if step is not None)
 
     def _write(self, header: Header, shards: list[tuple[str, tuple[int, ...], Index, np.ndarray]]) -> None:
         try:
