@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -31,7 +32,7 @@ def found(desk, *, is_run=True, has_all_packages=True, data=None, place=PLACE, *
         "sequenceLength": 32,
     }
     problems, warnings = check_prerequisites(
-        parse_config({**config, **block}),
+        parse_config({key: value for key, value in {**config, **block}.items() if value is not None}),
         checkpoint_dir=str(desk / "checkpoints"),
         owner="team/job",
         place=place,
@@ -148,6 +149,25 @@ def test_a_file_in_the_place_of_the_directory_is_a_problem(desk):
     (desk / "checkpoints").write_text("")
     (problem,) = found(desk)
     assert "is not a directory" in problem.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can mount a small file system")
+def test_a_full_disk_ends_an_extraction_before_its_workers_start(desk):
+    place = desk / "checkpoints"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], check=True)
+    try:
+        batch = {"task": "embed", "steps": None}
+        assert found(desk, **batch) == ()
+        (place / "filler").write_bytes(bytes(256 << 10))
+        (problem,) = found(desk, **batch)
+        assert problem.message == (
+            f"spec.checkpointDir: the disk of {place} is full (No space left on device); make room there, another "
+            "attempt may succeed"
+        )
+        assert problem.exit_code == 1
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_a_live_run_is_named(desk):

@@ -1,5 +1,6 @@
 """Finds simple mistakes in a job quickly and without devices: data, tokenizer, checkpoint directory, memory."""
 
+import errno
 import fcntl
 import functools
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from tpujob_contract import ExitCode
 from tpujob_contract.job_facts import Place, Problem
-from tpujob_trainer.checkpoint.lock import LOCK, OWNER, model_differences, owner_in, owner_problem
+from tpujob_trainer.checkpoint.lock import LOCK, OWNER, PROBE_BYTES, model_differences, owner_in, owner_problem
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.data.inspection import DataWarnings
@@ -19,6 +20,7 @@ from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.storage import is_local
+from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.retrying import StorageFailedError
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.arithmetic import state_bytes_per_device
@@ -67,8 +69,8 @@ def check_prerequisites(
     if config.task == "pretrain" and config.model.from_ is None and config.model.custom is None:
         vocabulary = tokenizer.vocab_size if tokenizer else None
         run = _try(problems, lambda: _resolved(config, vocabulary, place)) if vocabulary else None
-    if checkpoint_dir is not None and is_local(checkpoint_dir) and config.task == "pretrain":
-        problems += _directory_problem(Path(checkpoint_dir), owner, config.checkpoint.adopt, run)
+    if checkpoint_dir is not None and is_local(checkpoint_dir):
+        problems += _directory_problem(Path(checkpoint_dir), owner, config, run)
     if run is not None and is_run and place.platform == "cpu":
         problems += _memory_problem(state_bytes_per_device(run) * place.devices_here, place.devices_here)
     return tuple(problems), tuple(warnings.lines)
@@ -134,13 +136,15 @@ def _try[T](problems: list[Problem], question: Callable[[], T]) -> T | None:
     return None
 
 
-def _directory_problem(directory: Path, owner: str, adopt: str | None, run: ResolvedConfig | None) -> Iterator[Problem]:
-    """The problem of a local directory: file type, permissions, owner, a live run, another model.
+def _directory_problem(
+    directory: Path, owner: str, config: TrainerConfig, run: ResolvedConfig | None
+) -> Iterator[Problem]:
+    """The problem of a local directory: file type, permissions, owner, a full disk, a live run, another model.
 
     Only the first is reported: each makes the next ones pointless.
     """
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    field = "spec.checkpointDir"
+    field, adopt = "spec.checkpointDir", config.checkpoint.adopt
     if not existing.is_dir():
         cause = f"{existing} is a file" if existing != directory else "it is a file"
         yield Problem(f"{field}: {directory} is not a directory ({cause}); name another", ExitCode.CONFIGURATION)
@@ -154,12 +158,21 @@ def _directory_problem(directory: Path, owner: str, adopt: str | None, run: Reso
         problem := owner_problem(str(directory), owner_in((directory / OWNER).read_bytes()), owner, adopt)
     ):
         yield Problem(problem, ExitCode.CONFIGURATION)
+    elif config.task != "pretrain" and _is_full(existing):  # a training first deletes what was left of saves
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        yield Problem(str(unusable(str(directory), full)), TrainerError.exit_code)
     elif (holder := _holder(directory / LOCK)) is not None:
         way_out = "end it first (Ctrl-C in its `tpujob run`, which saves), or use another directory"
         yield Problem(f"{field}: another run is writing to {directory}: {holder}; {way_out}", ExitCode.CONFIGURATION)
     elif run is not None and (differences := _differences(directory, run)):
         stored = f"the checkpoints in {directory} are of another model; put it back, or {ANOTHER_RUN}"
         yield Problem(f"{BLOCK}.model: {'; '.join(differences)}: {stored}", ExitCode.CONFIGURATION)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether a disk is full: each worker would start, compile and fail there as often as it may crash."""
+    disk = os.statvfs(folder)
+    return disk.f_blocks > 0 and disk.f_bfree * disk.f_frsize < PROBE_BYTES
 
 
 def _holder(lock: Path) -> str | None:
