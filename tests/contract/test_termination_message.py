@@ -9,24 +9,16 @@ from tpujob_contract.reports.termination_message import LIMIT_BYTES
 @pytest.mark.parametrize(
     ("words", "last", "text"),
     [
-        ("it ended", "", "it ended"),
-        ("", "report: {}", "report: {}"),
-        ("it ended", "report: {}", "it ended\nreport: {}"),
-        ("", "", ""),
-        (b"bytes of a program \xff", "", "bytes of a program "),
-        ("x" * 5000, "", "x" * LIMIT_BYTES),
-        ("x" * 5000, "report: {}", "x" * (LIMIT_BYTES - 11) + "\nreport: {}"),
-        ("ö" * 5000, "r", "ö" * 2047 + "\nr"),
-    ],
-    ids=[
-        "words",
-        "last line",
-        "both",
-        "nothing",
-        "bytes",
-        "long words",
-        "long words and a last line",
-        "whole characters",
+        pytest.param("it ended", "", "it ended", id="words"),
+        pytest.param("", "report: {}", "report: {}", id="last line"),
+        pytest.param("it ended", "report: {}", "it ended\nreport: {}", id="both"),
+        pytest.param("", "", "", id="nothing"),
+        pytest.param(b"bytes of a program \xff", "", "bytes of a program ", id="bytes"),
+        pytest.param("x" * 5000, "", "x" * LIMIT_BYTES, id="long words"),
+        pytest.param(
+            "x" * 5000, "report: {}", "x" * (LIMIT_BYTES - 11) + "\nreport: {}", id="long words and a last line"
+        ),
+        pytest.param("ö" * 5000, "r", "ö" * 2047 + "\nr", id="whole characters"),
     ],
 )
 def test_message_fits(words, last, text, tmp_path):

@@ -80,20 +80,12 @@ def test_pytorch_gets_the_names_of_env_of_torchrun_and_of_xla():
 @pytest.mark.parametrize(
     ("changes", "name", "value"),
     [
-        ({"JAX_PLATFORMS": "cpu"}, "PJRT_DEVICE", "CPU"),
-        ({"PJRT_DEVICE": "CPU"}, "PJRT_DEVICE", "CPU"),
-        ({"MASTER_PORT": "29500"}, "MASTER_PORT", "29500"),
-        ({"MASTER_PORT": "29500"}, "PET_MASTER_PORT", "29500"),
-        ({"RANK": "0"}, "RANK", "7"),
-        ({"MASTER_ADDR": "localhost"}, "MASTER_ADDR", "llama-w-0-0.llama"),
-    ],
-    ids=[
-        "on CPU devices",
-        "device",
-        "port",
-        "port of torchrun",
-        "a rank that all would have",
-        "an address of an image",
+        pytest.param({"JAX_PLATFORMS": "cpu"}, "PJRT_DEVICE", "CPU", id="on CPU devices"),
+        pytest.param({"PJRT_DEVICE": "CPU"}, "PJRT_DEVICE", "CPU", id="device"),
+        pytest.param({"MASTER_PORT": "29500"}, "MASTER_PORT", "29500", id="port"),
+        pytest.param({"MASTER_PORT": "29500"}, "PET_MASTER_PORT", "29500", id="port of torchrun"),
+        pytest.param({"RANK": "0"}, "RANK", "7", id="a rank that all would have"),
+        pytest.param({"MASTER_ADDR": "localhost"}, "MASTER_ADDR", "llama-w-0-0.llama", id="an address of an image"),
     ],
 )
 def test_pytorch_keeps_what_may_be_chosen_and_nothing_else(changes: dict[str, str], name: str, value: str):

@@ -239,22 +239,17 @@ def hand_made(project: Path, *entries: tuple[str, str, bytes]) -> str:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (("100644", "..", b""), "invalid path '..'"),
-        (("100644", "../evil.py", b""), "invalid path '../evil.py'"),
-        (("100644", ".git", b""), "invalid path '.git'"),
-        (("120000", "link", b"../secret"), "'link' is a link to '../secret', which is out of the folder"),
-        (("120000", "link", b"/etc/passwd"), "is a link to '/etc/passwd'"),
-        (("160000", "other", b""), r"'other' is a repository of its own \(a submodule\)"),
-        (("100644", STAMP, b""), "is the name of a file that is written here"),
-    ],
-    ids=[
-        "path that climbs",
-        "path that climbs in one name",
-        "git's own name",
-        "link out",
-        "absolute link",
-        "submodule",
-        "our own name",
+        pytest.param(("100644", "..", b""), "invalid path '..'", id="path that climbs"),
+        pytest.param(("100644", "../evil.py", b""), "invalid path '../evil.py'", id="path that climbs in one name"),
+        pytest.param(("100644", ".git", b""), "invalid path '.git'", id="git's own name"),
+        pytest.param(
+            ("120000", "link", b"../secret"),
+            "'link' is a link to '../secret', which is out of the folder",
+            id="link out",
+        ),
+        pytest.param(("120000", "link", b"/etc/passwd"), "is a link to '/etc/passwd'", id="absolute link"),
+        pytest.param(("160000", "other", b""), r"'other' is a repository of its own \(a submodule\)", id="submodule"),
+        pytest.param(("100644", STAMP, b""), "is the name of a file that is written here", id="our own name"),
     ],
 )
 def test_hostile_entries_are_refused(project: Path, tmp_path: Path, entry: tuple[str, str, bytes], words: str) -> None:

@@ -88,28 +88,18 @@ def test_nodes_that_a_pod_avoids_are_left_out(rule: Object, may: bool) -> None:
 @pytest.mark.parametrize(
     ("amounts", "used", "asked", "pods"),
     [
-        ({"cpu": "1"}, [], {"cpu": "500m"}, 2),
-        ({"cpu": "1"}, [asking(cpu="300m")], {"cpu": "500m"}, 1),
-        ({"cpu": "1"}, [asking(cpu="300m"), asking(cpu="300m")], {"cpu": "500m"}, 0),
-        ({"cpu": "1"}, [asking(cpu="3")], {"cpu": "500m"}, 0),
-        ({"cpu": "4", "memory": "1Gi"}, [], {"cpu": "1", "memory": "512Mi"}, 2),
-        ({"cpu": "4"}, [], {"cpu": "1", "memory": "512Mi"}, 0),
-        ({"cpu": "4"}, [], {"cpu": "1", "google.com/tpu": "0"}, 4),
-        ({"pods": "3"}, [{}], {}, 2),
-        ({"pods": "3"}, [asking(cpu="1"), {}], {}, 1),
-        ({"cpu": "half"}, [], {"cpu": "1"}, 0),
-    ],
-    ids=[
-        "two",
-        "what is used counts",
-        "what is left is too little",
-        "more is used than there is",
-        "the scarcest decides",
-        "the node has none of it",
-        "none of it is asked for",
-        "pods count",
-        "every pod counts",
-        "an amount that is none",
+        pytest.param({"cpu": "1"}, [], {"cpu": "500m"}, 2, id="two"),
+        pytest.param({"cpu": "1"}, [asking(cpu="300m")], {"cpu": "500m"}, 1, id="what is used counts"),
+        pytest.param(
+            {"cpu": "1"}, [asking(cpu="300m"), asking(cpu="300m")], {"cpu": "500m"}, 0, id="what is left is too little"
+        ),
+        pytest.param({"cpu": "1"}, [asking(cpu="3")], {"cpu": "500m"}, 0, id="more is used than there is"),
+        pytest.param({"cpu": "4", "memory": "1Gi"}, [], {"cpu": "1", "memory": "512Mi"}, 2, id="the scarcest decides"),
+        pytest.param({"cpu": "4"}, [], {"cpu": "1", "memory": "512Mi"}, 0, id="the node has none of it"),
+        pytest.param({"cpu": "4"}, [], {"cpu": "1", "google.com/tpu": "0"}, 4, id="none of it is asked for"),
+        pytest.param({"pods": "3"}, [{}], {}, 2, id="pods count"),
+        pytest.param({"pods": "3"}, [asking(cpu="1"), {}], {}, 1, id="every pod counts"),
+        pytest.param({"cpu": "half"}, [], {"cpu": "1"}, 0, id="an amount that is none"),
     ],
 )
 def test_pods_are_counted_that_have_room(amounts: Object, used: list[Object], asked: Object, pods: int) -> None:

@@ -32,26 +32,15 @@ def trained(rows: int, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "counts"),
     [
-        (commanded(), (4, 3, 2)),
-        (commanded(minSlices=1), (4, 3, 2, 1)),
-        (elastic(minSlices=4), (4,)),
-        (elastic(minSlices=None), (4,)),
-        (elastic(minSlices=None, slices=None), (1,)),
-        (trained(24), (4, 3, 2)),
-        (trained(16), (4, 2)),
-        (trained(16, minSlices=1), (4, 2, 1)),
-        (trained(8, minSlices=4), (4,)),
-    ],
-    ids=[
-        "a command",
-        "down to one",
-        "all are needed",
-        "no least number",
-        "one slice",
-        "rows for each count",
-        "no rows for three",
-        "down to one, no rows for three",
-        "rows for all",
+        pytest.param(commanded(), (4, 3, 2), id="a command"),
+        pytest.param(commanded(minSlices=1), (4, 3, 2, 1), id="down to one"),
+        pytest.param(elastic(minSlices=4), (4,), id="all are needed"),
+        pytest.param(elastic(minSlices=None), (4,), id="no least number"),
+        pytest.param(elastic(minSlices=None, slices=None), (1,), id="one slice"),
+        pytest.param(trained(24), (4, 3, 2), id="rows for each count"),
+        pytest.param(trained(16), (4, 2), id="no rows for three"),
+        pytest.param(trained(16, minSlices=1), (4, 2, 1), id="down to one, no rows for three"),
+        pytest.param(trained(8, minSlices=4), (4,), id="rows for all"),
     ],
 )
 def test_counts_over_which_the_rows_divide_are_possible(body: dict[str, Any], counts: tuple[int, ...]) -> None:
@@ -61,36 +50,38 @@ def test_counts_over_which_the_rows_divide_are_possible(body: dict[str, Any], co
 @pytest.mark.parametrize(
     ("body", "problems"),
     [
-        (elastic(shrinkAfterSeconds=599, startupSeconds=600), []),
-        (elastic(shrinkAfterSeconds=600, startupSeconds=600), ["is not less than startupSeconds"]),
-        (elastic(startupSeconds=SHRINK_AFTER_SECONDS), ["is not less than startupSeconds"]),
-        (elastic(startupSeconds=SHRINK_AFTER_SECONDS + 1), []),
-        (trained(16, minSlices=3), ["devices of 3 slices; 1, 2 would do"]),
-        (trained(8, minSlices=3), ["devices of 3 slices; 1, 2 would do"]),
-        (trained(24, minSlices=3), []),
-        (trained(18, slices=3, minSlices=2, accelerator="cpu:6x1"), ["2 slices; 1 would do"]),
-        (trained(14, slices=7, minSlices=6), ["6 slices; 1 would do"]),
-        (trained(15, minSlices=2), ["batchSize: 15 rows do not divide over 8 devices"]),
-        (trained(16, accelerator="v5e-5", checkpointDir="gs://bucket/x"), ["spec.accelerator"]),
-        (elastic(minSlices=5), ["5 is more than slices; lower it"]),
-        (elastic(slices=2), []),
-        (elastic(slices=1, minSlices=1), ["needs slices, and at least 2"]),
-    ],
-    ids=[
-        "a wait just short enough",
-        "a wait as long as the hosts have",
-        "the usual wait is too long",
-        "the usual wait is short enough",
-        "no rows for the least count",
-        "others would do",
-        "rows for the least count",
-        "one would do",
-        "one of many would do",
-        "no rows for all slices",
-        "another problem comes first",
-        "more than there are",
-        "two of two",
-        "one of one",
+        pytest.param(elastic(shrinkAfterSeconds=599, startupSeconds=600), [], id="a wait just short enough"),
+        pytest.param(
+            elastic(shrinkAfterSeconds=600, startupSeconds=600),
+            ["is not less than startupSeconds"],
+            id="a wait as long as the hosts have",
+        ),
+        pytest.param(
+            elastic(startupSeconds=SHRINK_AFTER_SECONDS),
+            ["is not less than startupSeconds"],
+            id="the usual wait is too long",
+        ),
+        pytest.param(elastic(startupSeconds=SHRINK_AFTER_SECONDS + 1), [], id="the usual wait is short enough"),
+        pytest.param(
+            trained(16, minSlices=3), ["devices of 3 slices; 1, 2 would do"], id="no rows for the least count"
+        ),
+        pytest.param(trained(8, minSlices=3), ["devices of 3 slices; 1, 2 would do"], id="others would do"),
+        pytest.param(trained(24, minSlices=3), [], id="rows for the least count"),
+        pytest.param(
+            trained(18, slices=3, minSlices=2, accelerator="cpu:6x1"), ["2 slices; 1 would do"], id="one would do"
+        ),
+        pytest.param(trained(14, slices=7, minSlices=6), ["6 slices; 1 would do"], id="one of many would do"),
+        pytest.param(
+            trained(15, minSlices=2), ["batchSize: 15 rows do not divide over 8 devices"], id="no rows for all slices"
+        ),
+        pytest.param(
+            trained(16, accelerator="v5e-5", checkpointDir="gs://bucket/x"),
+            ["spec.accelerator"],
+            id="another problem comes first",
+        ),
+        pytest.param(elastic(minSlices=5), ["5 is more than slices; lower it"], id="more than there are"),
+        pytest.param(elastic(slices=2), [], id="two of two"),
+        pytest.param(elastic(slices=1, minSlices=1), ["needs slices, and at least 2"], id="one of one"),
     ],
 )
 def test_what_contradicts_the_least_count_is_named(body: dict[str, Any], problems: list[str]) -> None:

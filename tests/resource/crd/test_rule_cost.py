@@ -54,28 +54,22 @@ def test_row_moves_to_the_place_of_all_its_fields() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        rule("model.heads", "", absent("model.heads"), at="spec.trainer"),
-        rule("model.heads", "", given("model.heads"), given("steps"), at="spec.trainer"),
-        rule("steps", "", given("model.heads"), at="spec.trainer"),
-        rule("model", "", given("model"), at="spec.trainer"),
-        rule("model.heads", "", given("model.heads"), of_tasks("probe"), at="spec.trainer"),
-        rule("code.archive", "", on_volume("code.archive", "none"), at="spec"),
-        rule("placement.a", "", several("placement.a", "placement.b"), at="spec"),
-        rule("metadata.name", "", matches("metadata.name", "x")),
-        rule('nodeSelector."a.b/c"', "", matches('nodeSelector."a.b/c"', "x"), at="spec"),
-        rule("a.b", "", one_of("a.b", ["x"], "x"), at="spec.volumes[]"),
-    ],
-    ids=[
-        "absence",
-        "fields elsewhere",
-        "another field at fault",
-        "the place itself",
-        "from the root",
-        "volumes",
-        "counts",
-        "metadata",
-        "keys in quotes",
-        "items",
+        pytest.param(rule("model.heads", "", absent("model.heads"), at="spec.trainer"), id="absence"),
+        pytest.param(
+            rule("model.heads", "", given("model.heads"), given("steps"), at="spec.trainer"), id="fields elsewhere"
+        ),
+        pytest.param(rule("steps", "", given("model.heads"), at="spec.trainer"), id="another field at fault"),
+        pytest.param(rule("model", "", given("model"), at="spec.trainer"), id="the place itself"),
+        pytest.param(
+            rule("model.heads", "", given("model.heads"), of_tasks("probe"), at="spec.trainer"), id="from the root"
+        ),
+        pytest.param(rule("code.archive", "", on_volume("code.archive", "none"), at="spec"), id="volumes"),
+        pytest.param(rule("placement.a", "", several("placement.a", "placement.b"), at="spec"), id="counts"),
+        pytest.param(rule("metadata.name", "", matches("metadata.name", "x")), id="metadata"),
+        pytest.param(
+            rule('nodeSelector."a.b/c"', "", matches('nodeSelector."a.b/c"', "x"), at="spec"), id="keys in quotes"
+        ),
+        pytest.param(rule("a.b", "", one_of("a.b", ["x"], "x"), at="spec.volumes[]"), id="items"),
     ],
 )
 def test_row_stays_where_it_would_mean_something_else(row: Rule) -> None:

@@ -21,24 +21,16 @@ REPORT: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changes", "is_over", "step", "lost"),
     [
-        ({}, False, 40.0, 0.0),
-        ({}, True, 20.0, 20.0),
-        ({"committed_step": 30}, True, 40.0, 0.0),
-        ({"committed_step": 31}, True, 40.0, 0.0),
-        ({"committed_step": None}, True, 0.0, 40.0),
-        ({"committed_step": None, "restored_from": None, "step": 20}, True, 0.0, 40.0),
-        ({"lost_steps": 5}, False, 30.0, 10.0),
-        ({"attempt_steps": 0, "step": 10, "committed_step": 10}, True, 40.0, 0.0),
-    ],
-    ids=[
-        "it runs",
-        "killed",
-        "all committed",
-        "more than was reported",
-        "no commit",
-        "from the beginning",
-        "went back",
-        "no step",
+        pytest.param({}, False, 40.0, 0.0, id="it runs"),
+        pytest.param({}, True, 20.0, 20.0, id="killed"),
+        pytest.param({"committed_step": 30}, True, 40.0, 0.0, id="all committed"),
+        pytest.param({"committed_step": 31}, True, 40.0, 0.0, id="more than was reported"),
+        pytest.param({"committed_step": None}, True, 0.0, 40.0, id="no commit"),
+        pytest.param(
+            {"committed_step": None, "restored_from": None, "step": 20}, True, 0.0, 40.0, id="from the beginning"
+        ),
+        pytest.param({"lost_steps": 5}, False, 30.0, 10.0, id="went back"),
+        pytest.param({"attempt_steps": 0, "step": 10, "committed_step": 10}, True, 40.0, 0.0, id="no step"),
     ],
 )
 def test_steps_after_the_last_commit_are_lost_when_it_is_over(changes, is_over, step, lost):

@@ -54,16 +54,16 @@ def plain(tie_embeddings: bool) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize(
     ("devices", "slices", "accumulation", "changes"),
     [
-        (2, 1, 1, {}),
-        (8, 2, 1, {"remat": "full", "line": 2}),
-        (4, 1, 2, {"tie_embeddings": False, "chunk_bytes": 256, "at_once_bytes": 0, "remat": "dots"}),
-        (2, 2, 4, {}),
-    ],
-    ids=[
-        "fsdp 2",
-        "2 slices, remat, scattered side by side",
-        "accumulated, chunked, layer by layer, untied",
-        "replicas, accumulated",
+        pytest.param(2, 1, 1, {}, id="fsdp 2"),
+        pytest.param(8, 2, 1, {"remat": "full", "line": 2}, id="2 slices, remat, scattered side by side"),
+        pytest.param(
+            4,
+            1,
+            2,
+            {"tie_embeddings": False, "chunk_bytes": 256, "at_once_bytes": 0, "remat": "dots"},
+            id="accumulated, chunked, layer by layer, untied",
+        ),
+        pytest.param(2, 2, 4, {}, id="replicas, accumulated"),
     ],
 )
 def test_a_step_has_the_plain_loss_and_gradient(
