@@ -31,6 +31,7 @@ def test_four_answers_are_a_job(tmp_path: Path, monkeypatch, answers: str, field
     assert "is there already" in again.output
 
 
+@pytest.mark.usefixtures("answered_here")
 @pytest.mark.parametrize("preset", ["tiny", "small"])
 def test_a_job_for_a_laptop_has_quick_steps(tmp_path: Path, monkeypatch, preset: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -19,6 +19,8 @@ from tpujob.questions.job_facts import check_job
 from tpujob_contract import ExitCode
 from tpujob_resource.topology.tables import GENERATIONS
 
+pytestmark = pytest.mark.usefixtures("answered_here")
+
 LLAMA = {"model": {"preset": "llama3-8b"}, "data": {"path": "gs://b/x", "tokenizer": "gs://b/t"}, "tokens": 20e9}
 
 
