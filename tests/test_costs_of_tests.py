@@ -18,12 +18,20 @@ def test_table_has_folders_and_names_those_that_got_dearer() -> None:
         "trainer/model 1 30 20 dearer",
         "cli 1 9 1",
         ". 1 0 0",
-        "all 3 40 21",
+        "all 3 40 22",
         "the dearest:",
         "30 s tests/trainer/model/test_a.py::b",
         "9 s tests/cli/test_c.py::d",
         "0 s tests/test_e.py::f",
     ]
+
+
+def test_folder_of_files_too_cheap_to_be_kept_is_not_dearer() -> None:
+    tests = {f"tests/contract/test_{number}.py::a": 0.9 for number in range(20)}
+
+    (_, line, *_) = test_costs.table(tests, {})
+
+    assert line.split() == ["contract", "20", "18", "18"]
 
 
 def test_figures_of_files_that_were_not_run_stay(tmp_path, monkeypatch) -> None:

@@ -50,11 +50,16 @@ class Account:
     @property
     def files(self) -> Costs:
         """Seconds by file."""
-        found: Costs = {}
-        for test, seconds in self.tests.items():
-            file = test.partition("::")[0]
-            found[file] = found.get(file, 0.0) + seconds
-        return found
+        return by_file(self.tests)
+
+
+def by_file(tests: Mapping[str, float]) -> Costs:
+    """Seconds by file."""
+    found: Costs = {}
+    for test, seconds in tests.items():
+        file = test.partition("::")[0]
+        found[file] = found.get(file, 0.0) + seconds
+    return found
 
 
 def kept() -> Costs:
@@ -76,24 +81,23 @@ def table(tests: Mapping[str, float], before: Costs) -> Iterator[str]:
     for test, cost in tests.items():
         number[folder(test)] += 1
         seconds[folder(test)] = seconds.get(folder(test), 0.0) + cost
-    files = {test.partition("::")[0] for test in tests}
     once: Costs = {}
-    for file, cost in before.items():
-        if file in files:
-            once[folder(file)] = once.get(folder(file), 0.0) + cost
+    for file, cost in by_file(tests).items():
+        # Of a file that is not kept it is known that it cost less than what is kept.
+        once[folder(file)] = once.get(folder(file), 0.0) + before.get(file, min(cost, LEAST_KEPT))
     yield f"{'tests in':<32} {'tests':>6} {'seconds of processor':>21} {'before':>7}"
     for name in sorted(seconds, key=lambda name: -seconds[name]):
-        mark = "  dearer" if is_dearer(seconds[name], once.get(name)) else ""
-        yield f"{name:<32} {number[name]:>6} {seconds[name]:>21.0f} {once.get(name, 0):>7.0f}{mark}"
+        mark = "  dearer" if is_dearer(seconds[name], once[name]) else ""
+        yield f"{name:<32} {number[name]:>6} {seconds[name]:>21.0f} {once[name]:>7.0f}{mark}"
     yield f"{'all':<32} {number.total():>6} {sum(seconds.values()):>21.0f} {sum(once.values()):>7.0f}"
     yield "the dearest:"
     for test in sorted(tests, key=lambda test: -tests[test])[:DEAREST]:
         yield f"{tests[test]:>6.0f} s  {test}"
 
 
-def is_dearer(now: float, before: float | None) -> bool:
+def is_dearer(now: float, before: float) -> bool:
     """Whether a folder costs more than a quarter more than what is kept of it."""
-    return before is not None and now >= LEAST_NAMED and now > DEARER * before
+    return now >= LEAST_NAMED and now > DEARER * before
 
 
 def folder(test: str) -> str:
