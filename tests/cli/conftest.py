@@ -10,9 +10,9 @@ from tpujob.output.errors import CommandError
 from tpujob.questions import trainer_program
 from tpujob.questions.trainer_program import Program
 from tpujob_contract.job_facts import Place, Question
-from tpujob_trainer.values.errors import TrainerError
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.tasks.job_facts import facts_of
+from tpujob_trainer.values.errors import TrainerError
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ PREAMBLE = """
 import hashlib, logging, os, signal, sys, threading
 from pathlib import Path
 from tpujob_contract import ContractError, ExitCode
-from tpujob_trainer import errors
+from tpujob_trainer.values import errors
 from tpujob_trainer.distributed.exit import process_exit
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 def ready():

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys, threading
-from tpujob_trainer.distributed.exit import programs
+from tpujob_trainer.values import programs
 threading.Thread(target=threading.Event().wait).start()
 sys.stdout.write("the answer")
 sys.stderr.write("a remark")
