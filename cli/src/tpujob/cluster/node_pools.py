@@ -75,6 +75,7 @@ def node_pools(job: TpuTrainingJob) -> NodePools:
         hosts, count = chips // accelerator.chips_per_host, ceil(count * accelerator.chips / chips)
     kind = "-spot" if capacity.spot else "-flex" if capacity.flex_start or capacity.queued_provisioning else ""
     shape, name = f"{accelerator.generation}-{topology}{kind}", job.metadata.generate_name or job.metadata.name
+    names: tuple[str, ...]
     if hosts == 1:
         # Each machine is a slice of its own: one pool has them all.
         names, machines = (_pool_name(name, shape),), count
