@@ -133,6 +133,7 @@ def test_evaluation_is_the_same_each_time_and_apart_from_training(
     found = re.findall(r"Step (\d): evaluation loss [\d.]+ over (\d+) tokens", caplog.text)
     assert [step for step, _ in found] == ["2", "4", "5"]
     assert len({tokens for _, tokens in found}) == 1
+    assert caplog.text.count("Reading data: ") == 2, "of the training and of the evaluation, which is read three times"
     assert (tmp_path / "with" / "evaluation").exists()
 
 

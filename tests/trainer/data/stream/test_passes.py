@@ -161,7 +161,8 @@ def test_any_amount_of_data_works_or_says_what_would(tmp_path, name, rows):
 
 def evaluated(data, rows, batches=40) -> list[LocalBatch]:
     config = DataConfig(path="unused")
-    with evaluation_batches(data, BYTES, config, batch_size=8, sequence_length=16, rows=rows, batches=batches) as found:
+    opened = evaluation_batches(data, BYTES, config, batch_size=8, sequence_length=16, rows=rows, batches=batches)
+    with opened() as found:
         return list(found)
 
 

@@ -122,17 +122,22 @@ class _Batches:
     def __init__(self, run: ResolvedConfig, config: EvaluationConfig, parts: Parts, assembler: Assembler) -> None:
         """Makes the list of the data, or reads the stored one."""
         self._run = run
-        self._count = config.batches
-        self._tokenizer = parts.dataset.tokenizer
         self._rows = assembler.rows
-        self._source, self._manifest = run.data, parts.dataset.manifest
+        self._source, manifest = run.data, parts.dataset.manifest
         self._block = f"{BLOCK}.data."
         if config.data is not None:
             self._source, self._block = config.data, f"{BLOCK}.evaluation.data."
             with named(self._block):
-                self._manifest = shared_manifest(
-                    config.data, parts.session, batch_size=run.batch_size, folder=EVALUATION
-                )
+                manifest = shared_manifest(config.data, parts.session, batch_size=run.batch_size, folder=EVALUATION)
+        self._open = data.evaluation_batches(
+            manifest,
+            parts.dataset.tokenizer,
+            self._source,
+            batch_size=run.batch_size,
+            sequence_length=run.sequence_length,
+            rows=assembler.rows,
+            batches=config.batches,
+        )
 
     def require_tokens(self) -> None:
         """Reads the first batch of data of its own, so that the run does not end at its first evaluation.
@@ -150,14 +155,5 @@ class _Batches:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Iterator[data.LocalBatch]]:
-        opened = data.evaluation_batches(
-            self._manifest,
-            self._tokenizer,
-            self._source,
-            batch_size=self._run.batch_size,
-            sequence_length=self._run.sequence_length,
-            rows=self._rows,
-            batches=self._count,
-        )
-        with named(self._block), opened as batches:
+        with named(self._block), self._open() as batches:
             yield batches

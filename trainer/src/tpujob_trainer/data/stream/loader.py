@@ -93,6 +93,7 @@ class BatchLoader(Iterator[LocalBatch]):
         state: np.ndarray | None = None,
         prefetch: int = 2,
         reader: UnitReader | None = None,
+        is_logged: bool = True,
     ) -> None:
         """Starts to read.
 
@@ -106,6 +107,7 @@ class BatchLoader(Iterator[LocalBatch]):
             prefetch: batches that are made before `next()` asks for them (small ones are made several at once); 0 makes
                 them in `next()` itself.
             reader: reads the units; made from the manifest if None.
+            is_logged: whether what is read, and what cannot be used, is logged.
 
         Raises:
             ConfigurationError: the state is not one of this data, tokenizer and plan.
@@ -113,7 +115,7 @@ class BatchLoader(Iterator[LocalBatch]):
         self.rows = np.asarray(rows, dtype=np.int32)
         if not len(self.rows) or (np.diff(self.rows, prepend=-1, append=plan.batch_size) <= 0).any():
             raise ValueError(f"rows must ascend within 0…{plan.batch_size - 1}: {self.rows.tolist()}")
-        self.counts = SkippedRows(manifest.name_row, max_fraction=plan.max_skipped_fraction)
+        self.counts = SkippedRows(manifest.name_row, max_fraction=plan.max_skipped_fraction, is_logged=is_logged)
         self.wait_seconds = 0.0
         self._plan = plan
         described = describe_data(manifest, tokenizer, plan, sequence_length)
@@ -138,7 +140,8 @@ class BatchLoader(Iterator[LocalBatch]):
         self._sources: collections.deque[tuple[int, np.ndarray]] = collections.deque()
         self._shares_made: dict[tuple[int, int], _Share] = {}
         self.state = self._states(positions[:, None])[0]
-        self._log_start(manifest, first)
+        if is_logged:
+            self._log_start(manifest, first)
         self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
 
     def _log_start(self, manifest: Manifest, first: Mapping[tuple[int, int], LanePosition]) -> None:

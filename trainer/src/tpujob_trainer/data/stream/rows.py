@@ -139,17 +139,20 @@ class SkipCounts:
 class SkippedRows(SkipCounts):
     """Counts of used and skipped rows, in all lanes of a process; fails when too many cannot be used."""
 
-    def __init__(self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0) -> None:
+    def __init__(
+        self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0, is_logged: bool = True
+    ) -> None:
         """Starts to count at zero.
 
         Args:
             name_row: the name of a row in messages, from its unit and its place there.
             max_fraction: the largest fraction of all rows that may be skipped.
+            is_logged: whether the first skipped rows are logged.
         """
         super().__init__(name_row)
         self.used = 0
         self._max_fraction = max_fraction
-        self._reported = False
+        self._reported = not is_logged
 
     @property
     def skipped(self) -> int:

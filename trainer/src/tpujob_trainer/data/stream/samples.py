@@ -153,7 +153,6 @@ def _chained(digest: int, sample: Sample) -> int:
     return found.intdigest()
 
 
-@contextlib.contextmanager
 def evaluation_batches(
     manifest: Manifest,
     tokenizer: Tokenizer,
@@ -163,8 +162,8 @@ def evaluation_batches(
     sequence_length: int,
     rows: Sequence[int] | np.ndarray,
     batches: int,
-) -> Iterator[Iterator[LocalBatch]]:
-    """Yields an iterator over `batches` batches from the beginning of the data, all of one shape.
+) -> Callable[[], contextlib.AbstractContextManager[Iterator[LocalBatch]]]:
+    """A function that opens `batches` batches from the beginning of the data, all of one shape; logs only once.
 
     No row is repeated: if the data ends earlier, rows are padded with positions that do not count, and a batch in which
     nothing counts on any process is past the end. A mixture has no end.
@@ -180,5 +179,12 @@ def evaluation_batches(
     """
     once = dataclasses.replace(config, lanes=None, epochs=None if config.mixture else 1)
     plan = plan_lanes(manifest, once, batch_size=batch_size, seed=0)
-    with BatchLoader(manifest, tokenizer, plan, sequence_length, rows=rows) as loader:
-        yield itertools.islice(loader, batches)
+    opened = itertools.count()
+
+    @contextlib.contextmanager
+    def open_batches() -> Iterator[Iterator[LocalBatch]]:
+        is_logged = next(opened) == 0
+        with BatchLoader(manifest, tokenizer, plan, sequence_length, rows=rows, is_logged=is_logged) as loader:
+            yield itertools.islice(loader, batches)
+
+    return open_batches
