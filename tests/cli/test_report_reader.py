@@ -96,3 +96,11 @@ def test_launchers_of_all_processes_are_heard_and_who_fell_silent_first_is_named
             log.write(f"tpujob launch: {again}\n")
     assert list(notices.lines(132.0)) == [again], "once, though every launcher says so"
     assert list(output.lines(132.0)) == []
+    warned = (
+        "The tracker wandb: cannot be opened: UsageError: not logged in; the training goes on, and this is said once"
+    )
+    for process in processes:
+        with process.log.open("a") as log:
+            log.write(f"2026-01-31 10:00:00,123 W tpujob_trainer.telemetry.trackers: {warned}\n")
+            log.write("2026-01-31 10:00:00,123 W tpujob_trainer.checkpoint.lease: Cannot release\n")
+    assert list(notices.lines(132.5)) == [f"warning: {warned}"]

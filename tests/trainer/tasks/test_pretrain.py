@@ -101,7 +101,7 @@ def test_as_many_batches_are_made_ahead_as_the_job_says_and_memory_profiles_stay
         run(text, None, steps=STEPS, profile=profile)
 
 
-def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> None:
+def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = tmp_path / "checkpoints"
     left = left_by(text, directory, steps=6, sample={"prompt": "tick ", "tokens": 4, "temperature": 0})
     assert (left["phase"], left["step"], left["committed_step"], left["exit_code"]) == ("finished", 6, 6, 0)
@@ -117,8 +117,13 @@ def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> 
 
     for folder in (directory / "attempts").iterdir():
         folder.unlink()
+    caplog.clear()
     left = left_by(text, directory, steps=8)
     assert (left["restored_from"], left["step"], left["committed_step"]) == (6, 8, 8)
+    # Half a cosine to a tenth of the peak: at 6 of 8 steps it is at 0.00232, at 6 of 6 steps at its end.
+    (warned,) = [record.getMessage() for record in caplog.records if "learning rate of step" in record.getMessage()]
+    assert "step 7 is 0.00232; by the configuration of the checkpoint, with steps 6, it was 0.001:" in warned
+    assert "{schedule: constant, learningRate: 0.001, warmupSteps: 0}" in warned
 
 
 def test_evaluation_is_the_same_each_time_and_apart_from_training(

@@ -33,6 +33,15 @@ def test_a_loss_that_is_not_finite_is_not_reported() -> None:
     assert (report.snapshot()["step"], report.snapshot()["loss"]) == (2, 2.0)
 
 
+def test_a_batch_with_nothing_to_learn_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    report = Report()
+    progress = Progress(report, Metrics(report), steps=9, log_every_steps=1, is_lead=True)
+    for step, tokens in [(1, 9), (2, 0), (3, 0)]:
+        progress.record(StepResult(step, 0.0, 0.0, 0.1, tokens=tokens, flags=StepFlags()), data_wait_seconds=0)
+    (warned,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned.startswith("Step 2: its batch has no token that is learned, so loss and gradient are 0")
+
+
 def test_speed_is_that_of_the_window_without_the_first_step(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     now = [0.0]

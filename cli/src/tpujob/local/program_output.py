@@ -1,4 +1,4 @@
-"""The output of a custom program, with a hint when it falls silent, and notices of its launchers from their logs."""
+"""The output of a custom program, with a hint when it falls silent, and notices of launchers and trainer from logs."""
 
 import itertools
 import re
@@ -12,12 +12,14 @@ _LAUNCHER = "tpujob launch: "
 _NOTICE = f"{_LAUNCHER}the program "
 _AGAIN = f"{_LAUNCHER}attempt "
 """All launchers write it at once; only that of the first process is shown."""
+_WARNING = re.compile(r"[\d-]+ [\d:,]+ W tpujob_trainer\.[\w.]+: (.+)")
+"""What the trainer warns of is in no report."""
 _ENOUGH_SECONDS = 1.0
 """By how much longer than all others a process must have been silent to be named."""
 
 
 class LauncherNotices:
-    """The logs of all processes: notices of their launchers, and for how long each has printed nothing."""
+    """The logs of all processes: notices of their launchers, warnings of the first trainer, and for how long each has printed nothing."""
 
     def __init__(self, processes: Sequence[LocalProcess]) -> None:
         self._followers = [(process, LogFollower(process.log)) for process in processes]
@@ -41,6 +43,8 @@ class LauncherNotices:
                 yield f"process {process.index} ({process.name}): {line.removeprefix(_LAUNCHER)}"
             elif line.startswith(_AGAIN) and process is self._followers[0][0]:
                 yield line.removeprefix(_LAUNCHER)
+            elif process is self._followers[0][0] and (warning := _WARNING.match(line)):
+                yield f"warning: {warning[1]}"
 
     def first_silent(self, now: float) -> str:
         """The process that has printed nothing for longest, in words; empty if none stands out."""

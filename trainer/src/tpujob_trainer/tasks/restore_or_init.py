@@ -21,6 +21,7 @@ from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_adapter import read_adapter
 from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
+from tpujob_trainer.train.optimizer import rate_change
 from tpujob_trainer.train.step import TrainState, abstract_state, init_state, state_from
 
 logger = logging.getLogger(__name__)
@@ -90,10 +91,19 @@ def _restore(checkpoints: Checkpoints, parts: Parts, below: int | None, reason: 
     if below is not None:
         checkpoints.set_aside_from(below, reason)
     abstract = checkpoint_tree(abstract_state(model, parts.optimizer), position)
-    restored = checkpoints.restore(abstract, check=_continues)
+    stored: dict[int, Mapping[str, Any]] = {}
+
+    def check(step: int, tree: Any, metadata: Mapping[str, Any]) -> str | None:
+        stored[step] = metadata
+        return _continues(step, tree, metadata)
+
+    restored = checkpoints.restore(abstract, check=check)
     if restored is None:
         return None
     step, tree = restored
+    before, run = stored.get(step, {}).get("configuration") or {}, parts.run
+    if words := step < run.steps and rate_change(before, run.optimizer, step=step, steps=run.steps):
+        logger.warning("%s", words)
     report.update(
         step=step,
         restored_from=step,

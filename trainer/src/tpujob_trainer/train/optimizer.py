@@ -1,5 +1,8 @@
 """Optimizers and learning rate schedules, for the tree of whole weights."""
 
+import dataclasses
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +13,7 @@ from tpujob_trainer.config.schema import BLOCK, OptimizerConfig
 from tpujob_trainer.model.lora import is_adapter
 from tpujob_trainer.model.shape import STACKS
 from tpujob_trainer.values.errors import ConfigurationError, brief
+from tpujob_trainer.values.from_mapping import camel_case
 from tpujob_trainer.values.references import load_reference
 
 MUON_RMS = 0.2
@@ -36,6 +40,26 @@ def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
     # warmup_steps + 1 parts, so that the learning rate of the first step is not 0.
     warmup = optax.linear_schedule(peak / (config.warmup_steps + 1), peak, config.warmup_steps)
     return optax.join_schedules([warmup, decay], [config.warmup_steps])
+
+
+def rate_change(before: Mapping[str, Any], config: OptimizerConfig, *, step: int, steps: int) -> str | None:
+    """How the learning rate after `step` steps differs from that of the checkpoint's configuration; None: it does not.
+
+    `before` is as `ResolvedConfig.as_json` has it; `config`, which is resolved, and `steps` are those of this run.
+    """
+    optimizer = before.get("optimizer") or {}
+    of_schedule = ("schedule", "decay_fraction", "learning_rate", "warmup_steps", "final_learning_rate_fraction")
+    stored = {name: optimizer[key] for name in of_schedule if (key := camel_case(name)) in optimizer}
+    steps_before = before.get("steps", steps)
+    was = float(make_schedule(dataclasses.replace(config, **stored), steps=steps_before)(step))
+    rate = float(make_schedule(config, steps=steps)(step))
+    if math.isclose(rate, was, rel_tol=0.01):
+        return None
+    return (
+        f"The learning rate of step {step + 1} is {rate:.3g}; by the configuration of the checkpoint, with steps "
+        f"{steps_before}, it was {was:.3g}: the schedule spans all steps, {steps} now. To keep it: "
+        f"optimizer: {{schedule: constant, learningRate: {was:.3g}, warmupSteps: 0}}"
+    )
 
 
 def _decay(config: OptimizerConfig, peak: float, left: int, steps: int) -> optax.Schedule:

@@ -82,7 +82,7 @@ class Progress:
         self._clock = clock
         self._last = self._window_began = clock()
         self._window_tokens = 0
-        self._is_first = True
+        self._is_first, self._has_warned = True, False
         self._paced_from = (0, 0.0)
         """The first step of the attempt, which includes compiling, and when it ended."""
 
@@ -114,6 +114,12 @@ class Progress:
             self._metrics.step_seconds.observe(now - self._last)
             self._window_tokens += result.tokens
         self._last = now
+        if not result.tokens and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "Step %d: its batch has no token that is learned, so loss and gradient are 0, and the weights stay as "
+                "they were; `tpujob data inspect` shows what is learned; this is said once", result.step,
+            )  # fmt: skip
         if result.step % self._every == 0 or result.step == self._steps or self._is_first:
             self._tell(result, now)
         self._is_first = False
