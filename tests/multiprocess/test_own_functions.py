@@ -24,6 +24,12 @@ class Norm:
         with open(f"{self.folder}/{jax.process_index()}.txt", "a") as file:
             file.write(f"{step} {float(norm)} {metrics['loss']}\\n")
         return {"norm": norm}
+
+class OnProcessZero(Norm):
+    def __call__(self, step, weights, metrics):
+        if jax.process_index():
+            return None
+        return super().__call__(step, weights, metrics)
 """
 
 
@@ -56,3 +62,20 @@ def test_all_processes_call_them_and_other_code_on_one_host_is_refused(tmp_path,
         "spec.trainer.data.custom: my_code.text has changed since" in member.termination_message
         for member in run.members
     )
+
+
+def test_computation_of_process_0_alone_ends_with_both_lines(tmp_path, trainer_block):
+    block = trainer_block(steps=4, every_steps=None) | {"watchdog": {"stepSeconds": 20}}
+    block["callbacks"] = [{"name": "my_code:OnProcessZero", "everySteps": 2, "arguments": {"folder": str(tmp_path)}}]
+    (tmp_path / "my_code.py").write_text(CODE)
+    with processes.start(
+        tmp_path, processes=2, devices=1, config=block, extra_of=lambda index: {"PYTHONPATH": str(tmp_path)}
+    ) as run:
+        run.wait()
+    assert [member.poll() for member in run.members] == [79, 79], run.explain()
+    (returned,) = (number for number, line in enumerate(CODE.splitlines(), 1) if line.endswith("return None"))
+    both = rf"at my_code\.py:\d+ in __call__.*process 1 has returned at my_code\.py:{returned}"
+    assert re.search(
+        rf"callbacks\[0\]\.name: my_code:OnProcessZero: process 0 waits for a computation {both}", run[0].log
+    )
+    assert re.search(rf"behind the others: process 0 .*{both}", run.members[0].termination_message)

@@ -19,7 +19,7 @@ _ENOUGH_SECONDS = 1.0
 
 
 class LauncherNotices:
-    """The logs of all processes: notices of their launchers, warnings of the first trainer, and for how long each has printed nothing."""
+    """The logs of all processes: notices of launchers, warnings of the first trainer, how long each printed nothing."""
 
     def __init__(self, processes: Sequence[LocalProcess]) -> None:
         self._followers = [(process, LogFollower(process.log)) for process in processes]

@@ -43,7 +43,8 @@ def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[H
         made.append(_evaluation(run.evaluation, parts, assembler, progress))
     if run.sample:
         made.append(_samples(run.sample, parts, progress))
-    made += [Callback(each, number, progress) for number, each in enumerate(run.callbacks)]
+    talk = parts.session.runtime.coordination
+    made += [Callback(each, number, progress, talk) for number, each in enumerate(run.callbacks)]
     if run.profile:
         made.append(_memory_profiles(run.profile, parts.session))
     if run.export:

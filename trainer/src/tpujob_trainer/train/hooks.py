@@ -1,6 +1,12 @@
 """Hooks of the loop, between two steps on all processes: sample texts, and user-defined callbacks."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import itertools
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +14,8 @@ import numpy as np
 from tpujob_trainer.config.schema import BLOCK, CallbackConfig
 from tpujob_trainer.data import Tokenizer
 from tpujob_trainer.data.text.stop_strings import before_any
+from tpujob_trainer.distributed.exit.watchdog import main_thread, remarks
+from tpujob_trainer.distributed.kv_store import Coordination, CoordinationError
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.train.generate import Prompt, Sampler, padded, until_end
 from tpujob_trainer.train.save_policy import StepFlags
@@ -15,6 +23,8 @@ from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_logger import Progress
 from tpujob_trainer.values.errors import ConfigurationError, TrainerError, brief
 from tpujob_trainer.values.references import load_reference
+
+logger = logging.getLogger(__name__)
 
 
 class Samples:
@@ -56,16 +66,50 @@ Function = Callable[[int, Weights, Mapping[str, float]], Mapping[str, float] | N
 """From steps done, weights, and loss, gradient_norm, learning_rate and tokens of the last step to numbers by name."""
 
 
+LATE_SECONDS = 10.0
+"""Time after which a call is compared with those of other processes."""
+POLL_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def _returns(function: Any, told: Callable[[str], None]) -> Iterator[None]:
+    """Calls `told` with file and line of each return from a function or method in Python, and slows nothing else."""
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    monitoring, event = sys.monitoring, sys.monitoring.events.PY_RETURN
+    if code is None:
+        yield
+        return
+
+    def returned(_: Any, offset: int, value: Any) -> None:
+        line = next(line for start, end, line in code.co_lines() if start <= offset < end)
+        told(f"{Path(code.co_filename).name}:{line}")
+
+    monitoring.use_tool_id(_TOOL, __name__)
+    monitoring.register_callback(_TOOL, event, returned)
+    monitoring.set_local_events(_TOOL, code, event)
+    try:
+        yield
+    finally:
+        monitoring.set_local_events(_TOOL, code, 0)
+        monitoring.register_callback(_TOOL, event, None)
+        monitoring.free_tool_id(_TOOL)
+
+
+_TOOL = 4
+"""A number of `sys.monitoring` without a meaning of its own."""
+
+
 class Callback:
     """Calls a user-defined callback; a hook of the loop."""
 
-    def __init__(self, config: CallbackConfig, number: int, progress: Progress) -> None:
+    def __init__(self, config: CallbackConfig, number: int, progress: Progress, coordination: Coordination) -> None:
         """Creates the callback.
 
         Args:
             config: Names its class.
             number: Its index in `callbacks`, for messages.
             progress: Has the metrics, and gets the returned numbers.
+            coordination: With the other processes, which make the same calls.
 
         Raises:
             ConfigurationError: there is no such class, creating the object fails, or the object is not callable.
@@ -74,6 +118,8 @@ class Callback:
         self._name = config.name
         self._field = f"{BLOCK}.callbacks[{number}]"
         self._progress = progress
+        self._coordination = coordination
+        self._calls = itertools.count()
         self._function = self._made(config.arguments or {})
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
@@ -84,13 +130,50 @@ class Callback:
         """
         with self._progress.pause("evaluating"):
             try:
-                found = self._function(step, state.weights, self._progress.last_metrics)
+                with self._compared():
+                    found = self._function(step, state.weights, self._progress.last_metrics)
             except Exception as error:
                 raise TrainerError(
                     f"{self._field}.name: {self._name} raised {brief(error)} after step {step}"
                 ) from error
         if found is not None:
             self._progress.called_back(step, self._numbers(step, found))
+
+    @contextlib.contextmanager
+    def _compared(self) -> Iterator[None]:
+        """Warns if a call waits for a computation while another process has returned from its call, and says where."""
+        talk, key = self._coordination, f"{self._field}/{next(self._calls)}"
+        if talk.num_processes == 1:
+            yield
+            return
+        ended = threading.Event()
+
+        def watch() -> None:
+            with contextlib.suppress(CoordinationError):
+                other: str | None = None
+                where, waits = "", False
+                while not ended.wait(POLL_SECONDS if waits else LATE_SECONDS) and not (other and waits):
+                    where, waits = main_thread()
+                    other = talk.look_for(key, limit_seconds=POLL_SECONDS)
+                if other and not ended.is_set():
+                    remarks.append(other)
+                    logger.warning(
+                        "%s.name: %s: process %d waits for a computation at %s, and %s; every process makes those that "
+                        "need all devices: take them out of the condition",
+                        self._field, self._name, talk.process_id, where, other,
+                    )  # fmt: skip
+
+        threading.Thread(target=watch, name="callback", daemon=True).start()
+        places: list[str] = []
+        try:
+            with _returns(self._function, places.append):
+                yield
+        finally:
+            ended.set()
+            remarks.clear()
+        if talk.process_id < 2:  # enough for each to know of another one; the first to say it is kept
+            with contextlib.suppress(CoordinationError):
+                talk.set(key, " at ".join([f"process {talk.process_id} has returned", *places[-1:]]))
 
     def _made(self, arguments: Mapping[str, Any]) -> Function:
         make = load_reference(self._name, f"{self._field}.name")

@@ -47,6 +47,10 @@ def all_threads() -> str:
     return "\n".join(parts)
 
 
+remarks: list[str] = []
+"""What a thread that watches the main thread knows about its place; a report of the place ends with them."""
+
+
 def main_thread() -> tuple[str, bool]:
     """Where the main thread is, as "file:line in function", and whether it waits there for other processes."""
     ident = threading.main_thread().ident
@@ -57,7 +61,7 @@ def main_thread() -> tuple[str, bool]:
     waits = any(path.endswith(end) and wanted in (None, name) for path, _, name in inner for end, wanted in _WAITING)
     # The innermost line is often in the standard library; one in our code, or the user's, is more useful.
     path, line, function = next((place for place in inner if "/lib/python" not in place[0]), inner[0])
-    return f"{Path(path).name}:{line} in {function}", waits
+    return "; ".join([f"{Path(path).name}:{line} in {function}", *remarks]), waits
 
 
 def _innermost(frame: FrameType | None) -> list[tuple[str, int, str]]:
