@@ -57,6 +57,7 @@ def test_a_wrong_file_is_refused_by_name(verb: str, case: str, tmp_path: Path) -
         (["render", "absent.yaml"], 77, "absent.yaml: No such file"),
         (["render", "."], 77, "Is a directory"),
         (["render", "binary"], 77, "is not UTF-8"),
+        (["render", "/dev/zero"], 77, "/dev/zero: is larger than 1 MiB"),
         (["run", "large.yaml"], 78, "cpu:2x4"),
         (["run", "secret.yaml"], 78, "export it here first"),
         (["data", "from-folder", "absent", "out"], 77, "is not a folder"),

@@ -43,6 +43,14 @@ FILES: dict[str, tuple[str, str]] = {
     "wrong indentation": (f"{HEAD}spec:\n  accelerator: v5e-16\n   slices: 2\n", "indented more or less"),
     "a tab": (f"{HEAD}spec:\n\taccelerator: v5e-16\n", "indent with spaces"),
     "no space after a colon": (f"{HEAD}spec:\n  accelerator:v5e-16\n  slices: 2\n", "no space after a colon"),
+    "a number of 5,000 digits": (
+        _named("{name: job, labels: {a: 1" + "0" * 5000 + "}}"),
+        "a number or a date is wrong",
+    ),
+    "a number of 9,000 hexadecimal digits": (
+        _named("{name: job, labels: {a: 0x" + "f" * 9000 + "}}"),
+        "a number or a date is wrong (a whole number of more than 308 digits)",
+    ),
     "half of a character": (f'{HEAD}spec: {{image: "\\ud83d"}}\n', "half of a character; write both halves"),
     "an open bracket": (f"{HEAD}spec: {{accelerator: v5e-16\n", "not YAML"),
     "an open quote": (f'{HEAD}spec: {{accelerator: "v5e-16}}\n', "not YAML"),

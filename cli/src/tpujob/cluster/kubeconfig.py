@@ -2,7 +2,6 @@
 
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,12 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, kube_config
 from yaml import YAMLError  # comes with kubernetes
 
-from tpujob.job.yaml_text import NotYaml, check_aliases
+from tpujob.job.yaml_text import NotYaml, check_aliases, text_of
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 
+MOST_BYTES = 16 << 20
+"""Of a kubeconfig: about 5 KB for each cluster."""
 LOG_IN = "log in again (for GKE `gcloud auth login`), and try `kubectl get nodes`"
 
 
@@ -37,7 +38,7 @@ def open_client(context: str | None) -> tuple[Any, str, str]:
             merged.config, active_context=context, config_base_path=None, config_persister=merged.save_changes
         )
         loader.load_and_set(configuration)
-    except (ConfigException, YAMLError, NotYaml, RecursionError) as error:
+    except (ConfigException, YAMLError, RecursionError) as error:
         raise CommandError(
             f"no cluster: {str(error).rstrip('.')}; set KUBECONFIG, or make ~/.kube/config, for instance with "
             f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
@@ -86,12 +87,15 @@ def _read() -> Any:
     """The files of the kubeconfig, merged.
 
     Raises:
-        ConfigException: there is none, or it is not one.
-        NotYaml: more is behind its aliases, which the library follows again and again, than any kubeconfig holds.
+        ConfigException: there is none, or it is not one. The library follows aliases again and again.
     """
     for name in kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep):
-        with suppress(OSError, UnicodeError):  # of which the library complains
-            check_aliases(Path(name).expanduser().read_text(encoding="utf-8"))
+        try:
+            check_aliases(text_of(Path(name).expanduser(), MOST_BYTES))
+        except NotYaml as error:
+            raise ConfigException(f"{name}: {error}") from error
+        except OSError:  # of which the library complains
+            continue
     merged = kube_config.KubeConfigMerger(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
     if merged.config is None:
         raise ConfigException("this machine has no kubeconfig")

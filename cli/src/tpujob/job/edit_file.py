@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tpujob.job.job_file import read_document
-from tpujob.job.yaml_text import NotYaml, read_yaml
+from tpujob.job.yaml_text import NotYaml, read_yaml, text_of
 from tpujob.output.errors import CommandError
 from tpujob_contract.whole_file import replaced
 
@@ -34,7 +34,7 @@ def write_trainer_fields(path: Path, fields: Mapping[str, Any]) -> None:
     """
     wanted = read_document(path)
     _apply(wanted["spec"]["trainer"], fields)
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     changed = _as_json(wanted) if _is_json(text) else _edited(text, fields)
     try:
         is_right = [document for document in read_yaml(changed) if document is not None] == [wanted]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpujob.job.set_fields import with_fields
 from tpujob.job.template import IMAGE
-from tpujob.job.yaml_text import NotYaml, check_readings, read_yaml
+from tpujob.job.yaml_text import NotYaml, check_readings, read_yaml, text_of
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
@@ -64,9 +64,9 @@ def read_document(path: Path) -> dict[str, Any]:
         CommandError: no such file, not YAML, or not one TpuTrainingJob.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        text = text_of(path)
+    except (OSError, NotYaml) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise CommandError(
             f"{path}: {reason}; name a file with a TpuTrainingJob", exit_code=ExitCode.NOT_FOUND
         ) from error

@@ -13,8 +13,8 @@ OPTION = "--set"
 ROOTS = ("spec", "metadata")
 LONGEST_SHOWN = 200
 """The most characters of a value in a message."""
-_STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
-_PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
+_STEP = re.compile(r"([^.\[\]=]+)|\[([0-9]{1,9})\]")
+_PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[[0-9]{1,9}\])*")
 
 type Step = str | int
 

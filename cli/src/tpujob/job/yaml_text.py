@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -12,6 +13,10 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, NodeEvent, Scalar
 MOST_ALIASED = 1 << 20
 """Values and characters that the aliases of one text may add: more than the API server keeps of any object."""
 MOST_LEVELS = 100
+MOST_NUMBER = 1 << 1024
+"""JSON's numbers are floats, and Python writes no whole number of more than 4,300 digits."""
+MOST_BYTES = 1 << 20
+"""Of a file: a job has 64 KiB at most."""
 
 
 class NotYaml(ValueError):  # noqa: N818 - as people say it
@@ -21,6 +26,23 @@ class NotYaml(ValueError):  # noqa: N818 - as people say it
         super().__init__(problem)
         self.line = line
         """From 1; None: unknown."""
+
+
+def text_of(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file that people write; no more is read of a device or a large file by mistake.
+
+    Raises:
+        NotYaml: it is larger, or not UTF-8.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise NotYaml(f"is larger than {most_bytes >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NotYaml("is not UTF-8 text") from error
 
 
 def read_yaml(text: str) -> list[Any]:
@@ -46,8 +68,8 @@ def read_yaml(text: str) -> list[Any]:
         advice = "write both halves, or the character"
         raise NotYaml(f"an escape such as \\ud83d is half of a character; {advice}") from error
     except ValueError as error:
-        # From ruamel, for text that looks like a date but is not; it does not give the line.
-        raise NotYaml(f"a date is wrong ({error}); put values that are text in quotes") from error
+        # From ruamel, for text that looks like a date or a number but is not; it does not give the line.
+        raise NotYaml(f"a number or a date is wrong ({error}); put values that are text in quotes") from error
 
 
 def read_value(text: str) -> Any:
@@ -133,6 +155,7 @@ def _as_json(value: Any, levels: int) -> Any:
 
     Raises:
         RecursionError: It is nested more deeply than `levels`.
+        ValueError: A number is larger than any float.
         UnicodeDecodeError: Half of a surrogate pair is escaped. JSON escapes both, which YAML reads as two characters.
     """
     if not levels:
@@ -143,6 +166,8 @@ def _as_json(value: Any, levels: int) -> Any:
         return {_as_json(key, levels - 1): _as_json(each, levels - 1) for key, each in value.items()}
     if isinstance(value, list):
         return [_as_json(each, levels - 1) for each in value]
+    if isinstance(value, int) and abs(value) >= MOST_NUMBER:
+        raise ValueError("a whole number of more than 308 digits")
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

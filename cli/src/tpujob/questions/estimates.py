@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.job.yaml_text import read_value
+from tpujob.job.yaml_text import read_value, text_of
 from tpujob.output.errors import CommandError
 from tpujob_contract.job_facts import ExtractionBounds, ExtractionForecast, Facts, TrainingFigures
 from tpujob_resource.models.job import TpuTrainingJob
@@ -176,7 +176,7 @@ def read_prices(file: Path) -> dict[str, Any]:
         CommandError: it cannot be read, or has other keys or values.
     """
     try:
-        found = read_value(file.read_text(encoding="utf-8"))
+        found = read_value(text_of(file))
     except (OSError, ValueError) as error:
         raise CommandError(f"--prices: {file}: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("chipHour"), dict):
