@@ -14,6 +14,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from tpujob.cluster.kubeconfig import LOG_IN, open_client
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
+from tpujob_contract.typed import json_object
 from tpujob_resource.models.decoding import decoded
 
 type Object = dict[str, Any]
@@ -268,7 +269,4 @@ def _controller(found: Object) -> Object:
 
 
 def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return body[:200].decode(errors="replace")
+    return str(json_object(body).get("message") or body[:200].decode(errors="replace"))

@@ -1,6 +1,5 @@
 """A command on several hosts of a job at once: the lines that it writes, and its exit codes."""
 
-import json
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any, Protocol
 
 from tpujob.cluster.client import Cluster
 from tpujob.output.errors import CommandError
+from tpujob_contract.typed import json_object
 
 STDOUT, STDERR, ERROR = 1, 2, 3
 """Channels of the kubelet's protocol (kubernetes/kubernetes:pkg/kubelet/cri/streaming/remotecommand/websocket.go)."""
@@ -82,11 +82,10 @@ def run(cluster: Cluster, pods: Sequence[Mapping[str, Any]], command: Sequence[s
 
 def ending(status: bytes) -> tuple[int, str]:
     """The exit code and a message about it, from the Status that the kubelet sends at the end."""
-    try:
-        found = json.loads(status)
-    except ValueError:
+    found = json_object(status)
+    if not found:
         return FAILED, "the connection ended before the command did"
-    if found["status"] == "Success":
+    if found.get("status") == "Success":
         return 0, ""
     if found.get("reason") == "NonZeroExitCode":
         return int(found["details"]["causes"][0]["message"]), ""

@@ -1,7 +1,6 @@
 """Profiles of several processes at once: requests from this machine or in their containers, and the files."""
 
 import base64
-import json
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from tpujob.cluster.client import Cluster
 from tpujob.output.errors import CommandError
 from tpujob_contract import profiling
 from tpujob_contract.profiling import Message
+from tpujob_contract.typed import json_object
 from tpujob_launcher.reports import profiling as taking
 
 
@@ -49,21 +49,12 @@ def take_in_pods(
             if each.exit_code and each.pod not in has_failed:
                 words = each.message or " ".join(said.get(each.pod, [])[-1:]) or f"exit code {each.exit_code}"
                 yield each.pod, {"error": words}
-        elif each.is_error or not (message := _message(each.text)):
+        elif each.is_error or not (message := json_object(each.text)):
             said.setdefault(each.pod, []).append(each.text)
         else:
             if "error" in message or message.get("state") == "failed":
                 has_failed.add(each.pod)
             yield each.pod, message
-
-
-def _message(line: str) -> Message:
-    """The message in a line of standard output; empty for the words of something else."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 class Files:

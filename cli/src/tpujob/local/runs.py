@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpujob.job.template import job_name
-from tpujob.local.reports import LogFollower, Report, fetch_report, final_report, json_object
+from tpujob.local.reports import LogFollower, Report, fetch_report, final_report
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
+from tpujob_contract.typed import json_object, typed
 from tpujob_contract.whole_file import replaced
 
 FILE = "processes.json"
@@ -26,24 +28,25 @@ class LocalRun:
     """One `tpujob run`, by the folder of its logs."""
 
     directory: Path
-    pid: int
+    pid: int = 0
     """Of `tpujob run`; 0: it was not recorded."""
-    started: str
+    started: str = ""
     """The kernel's start time of that process, which tells it from a later one with the same pid."""
-    report_ports: tuple[int, ...]
+    report_ports: list[int] = field(default_factory=list)
     """Of each process on this machine."""
-    secret: str = field(repr=False)
+    secret: str = field(default="", repr=False)
     """Which its processes ask for; empty: they ask for none."""
 
     @property
     def is_running(self) -> bool:
         """Whether that process is alive."""
-        return bool(self.pid) and _start_of(self.pid) == self.started
+        return bool(self.started) and _start_of(self.pid) == self.started
 
     @property
     def logs(self) -> list[Path]:
         """One for each process, in order of process id."""
-        return sorted(self.directory.glob("process-*.log"), key=lambda log: int(log.stem.rpartition("-")[2]))
+        logs = [log for log in self.directory.glob("process-*.log") if re.fullmatch(r"process-[0-9]{1,9}", log.stem)]
+        return sorted(logs, key=lambda log: int(log.stem.rpartition("-")[2]))
 
     def report(self) -> Report:
         """The latest report of its first process on this machine; empty if there is none."""
@@ -145,14 +148,7 @@ COLUMNS = ("NAME", "STATE", "PHASE", "STEP", "LOSS", "LOGS")
 
 
 def _read(file: Path) -> LocalRun:
-    found = json_object(file.read_bytes())
-    return LocalRun(
-        file.parent,
-        int(found.get("pid", 0)),
-        str(found.get("started", "")),
-        tuple(found.get("report_ports", ())),
-        str(found.get("secret", "")),
-    )
+    return LocalRun(file.parent, **typed(json_object(file.read_bytes()), LocalRun))
 
 
 def _start_of(pid: int) -> str:

@@ -1,5 +1,6 @@
 """Numbers as people read them, also as a word of block characters, and directories as they write them."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,7 +70,8 @@ WIDTH = 16
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Values from first to last as block characters, each the mean of its part; empty for less than two values."""
+    """Finite values from first to last as block characters, each the mean of its part; empty for less than two."""
+    values = [value for value in values if math.isfinite(value)]
     if len(values) < 2:
         return ""
     count = min(width, len(values))

@@ -52,9 +52,9 @@ def sentences(found: Facts) -> Iterator[str]:
         yield f"  {name}: {value:.4f}"
     data = found["data"]
     yield f"  data: {data['batches']:,} batches read, {data['tokens']:,} tokens, fingerprint {data['fingerprint']}"
-    versions = ", ".join(f"{name} {version}" for name, version in sorted((found["versions"] or {}).items()))
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(found["versions"].items()))
     yield f"  made with: {versions}"
-    model = {key: value for key, value in found["configuration"].get("model", {}).items() if value is not None}
+    model = {key: value for key, value in found["configuration"]["model"].items() if value is not None}
     yield f"  model: {json.dumps(model)}"
 
 

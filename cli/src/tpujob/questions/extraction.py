@@ -139,6 +139,7 @@ def workers(found: Facts) -> RenderableType:
         rate = "-" if each["rows_per_second"] is None else f"{each['rows_per_second']:,.1f}"
         numbers = (f"{each[name]:,}" for name in ("units", "rows", "files"))
         heard = f"{last_heard(each, now)} ago"
-        table.add_row(each["worker"], *numbers, rate, str(each["claimed"]), heard, each.get("host") or "-")
+        texts = (each["worker"], *numbers, rate, each["claimed"], heard, each.get("host") or "-")
+        table.add_row(*(Text(str(text)) for text in texts))
     more = len(found["workers"]) - WORKERS_SHOWN
     return Group(table, Text(f"… {more} more")) if more > 0 else table

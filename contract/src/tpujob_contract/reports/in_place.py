@@ -9,6 +9,7 @@ import re
 from typing import Any, Dict, Tuple, TypedDict
 
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.typed import json_object, typed
 
 CRASH, DISRUPTION, UNEXPLAINED = "crash", "disruption", "unexplained"
 CAUSES = (CRASH, DISRUPTION, UNEXPLAINED)
@@ -96,9 +97,7 @@ def checked(given: Any) -> Account:
         account["lead"] = given["lead"][:NAME_CHARACTERS]
     last = given.get("last")
     if isinstance(last, dict) and last.get("cause") in CAUSES:
-        # The fields with valid types: a report is made of them.
-        known = {name: last[name] for name in End.__annotations__ if isinstance(last.get(name), (int, float, str))}
-        account["last"] = known  # type: ignore[typeddict-item]
+        account["last"] = typed(last, End)  # type: ignore[typeddict-item]
     return account if account["counts"] else {}
 
 
@@ -131,8 +130,5 @@ def split(termination_message: str) -> Tuple[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """The decoded JSON text; None: it is not JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    """The decoded JSON text; None: it is no object."""
+    return json_object(text) or None

@@ -8,6 +8,7 @@ from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.first_end import ProcessEnd
 from tpujob_contract.reports.termination_message import named_in
+from tpujob_contract.typed import json_object
 
 VERSION = 1
 LINE_CHARACTERS = 500
@@ -101,11 +102,8 @@ def to_line(message: Message) -> bytes:
 
 def parse(line: bytes) -> Optional[Message]:
     """The message in a line from the network; None: the line is not a message."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or len(found) != 1:
+    found = json_object(line)
+    if len(found) != 1:
         return None
     ((kind, values),) = found.items()
     return (kind, values) if isinstance(values, dict) else None

@@ -1,11 +1,11 @@
 """What a launcher knows of the round of its job, from the messages of launcher 0. Pure."""
 
-import json
 from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import split_final_report
+from tpujob_contract.typed import json_object
 from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, attempt_in, end_in, printable
 from tpujob_launcher.peers.verdict import after
 
@@ -120,8 +120,5 @@ class State:
 
 
 def _step(report: Optional[str]) -> Optional[int]:
-    try:
-        step = json.loads(report or "{}").get("step")
-    except (ValueError, AttributeError, RecursionError):
-        return None
+    step = json_object(report or "").get("step")
     return step if type(step) is int else None

@@ -5,7 +5,6 @@ the program.
 """
 
 import http.client
-import json
 import logging
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import report as wire
+from tpujob_contract.typed import json_object
 from tpujob_launcher.reports import orbax_steps
 from tpujob_launcher.reports.serving import serve_report
 
@@ -96,7 +96,7 @@ class Progress:
             return
         try:
             found = orbax_steps.newest(self._checkpoints, self._environ)
-        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, *_OF_ANOTHER_FORM) as error:
             logger.debug("%s cannot be listed: %s", self._checkpoints, error)
             return
         if found is not None:
@@ -125,6 +125,10 @@ class Progress:
                 next_look = time.monotonic() + CHECKPOINTS_SECONDS
 
 
+_OF_ANOTHER_FORM = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading an answer raises that is not as storage answers."""
+
+
 class JsonLines:
     """The JSON objects appended to a file, one a line."""
 
@@ -135,11 +139,7 @@ class JsonLines:
     def read(self) -> Iterator[Dict[str, Any]]:
         """The objects since the last call; an incomplete line is read later, and anything but an object is skipped."""
         for line in self._new_lines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
+            if record := json_object(line):
                 yield record
 
     def _new_lines(self) -> List[bytes]:

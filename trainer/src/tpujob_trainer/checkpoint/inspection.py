@@ -9,9 +9,10 @@ import logging
 import sys
 from typing import Any
 
-from tpujob_contract.reports.report import ATTEMPTS
+from tpujob_contract.reports.report import ATTEMPTS, Report
+from tpujob_contract.typed import json_object, typed
 from tpujob_trainer.checkpoint import layout
-from tpujob_trainer.checkpoint.lock import OWNER
+from tpujob_trainer.checkpoint.lock import OWNER, owner_in
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage.errors import unusable
@@ -40,10 +41,11 @@ def inspect(directory: str) -> dict[str, Any]:
                 f"DIRECTORY: {directory} is no checkpoint directory: it has no {OWNER}; give a job's "
                 "spec.checkpointDir, or .tpujob/NAMESPACE/NAME/checkpoints for a run on this machine"
             )
-        losses = _losses(bucket)
+        known = [(each.get("step"), each.get("loss")) for each in attempts(bucket)]
+        losses = {step: loss for step, loss in known if step is not None and loss is not None}
         return {
             "directory": directory,
-            "owner": _values(owner.data).get("owner"),
+            "owner": owner_in(owner.data),
             "checkpoints": [describe(directory, step, losses=losses) for step in layout.committed(directory)],
             "unfinished": layout.leftovers(directory),
         }
@@ -65,8 +67,8 @@ def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str
         "metrics": layout.metrics_of(directory, step),
         "data": {"batches": step, "tokens": tokens, "fingerprint": data.get("data")},
         "processes": metadata.get("processes"),
-        "versions": metadata.get("versions"),
-        "configuration": run,
+        "versions": _block(metadata, "versions"),
+        "configuration": {**run, "model": _block(run, "model")},
     }
 
 
@@ -113,24 +115,7 @@ def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
 def attempts(bucket: Bucket) -> list[dict[str, Any]]:
     """The file of each attempt, in order of time: its progress, and how it ended."""
     names = sorted(name for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json"))
-    return [{"file": name, **_values(bucket.read(name))} for name in names]
-
-
-def _losses(bucket: Bucket) -> dict[int, float]:
-    """The training loss at the last step of each attempt; that of other steps is not stored."""
-    reports = [_values(bucket.read(name)) for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json")]
-    return {
-        report["step"]: report["loss"]
-        for report in reports
-        if isinstance(report.get("step"), int) and isinstance(report.get("loss"), float)
-    }
-
-
-def _values(text: bytes) -> dict[str, Any]:
-    try:
-        return json_object(text)
-    except ValueError:
-        return {}
+    return [{"file": name, **typed(json_object(bucket.read(name)), Report)} for name in names]
 
 
 def _size(folder: str) -> int:

@@ -31,10 +31,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint._src.futures import future, synchronization
 
+from tpujob_contract.typed import json_object
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.values import errors
-from tpujob_trainer.values.json_object import json_object
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Lease:
         if found is None:
             self._bucket.create(LEASE, json.dumps(self._record))
             found = self._bucket.look(LEASE)
-        present = _parsed(found.data) if found else {}
+        present = json_object(found.data) if found else {}
         if found and present.get("run") == self._record["run"]:
             return found.version
         self.taken_by = str(present.get("holder", "a run that left no name"))
@@ -154,7 +154,7 @@ def take(
         found = bucket.look(LEASE)
         if found is None:
             continue  # another process has removed it meanwhile
-        present = _parsed(found.data)
+        present = json_object(found.data)
         if present.get("run") == run:
             return Lease(directory, record, found.version, renew_seconds=renew_seconds)
         if watched and found.version != watched and not present.get("released"):
@@ -182,13 +182,6 @@ def _attempt(run: str) -> tuple[int, ...]:
     """Incarnation, attempt, and the in-place attempt if it is not the first; later attempts compare greater."""
     numbers = run.partition("-")[0].split(".")
     return tuple(map(int, numbers)) if all(map(str.isdigit, numbers)) else ()
-
-
-def _parsed(text: bytes) -> dict[str, Any]:
-    try:
-        return json_object(text)
-    except ValueError:
-        return {}
 
 
 _NEVER_AWAITED = r"coroutine '(_create_paths|cancellable|_\w*serialize_\w+.*|\w*Handler\._\w+)' was never awaited"

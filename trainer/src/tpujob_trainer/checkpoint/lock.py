@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tpujob_contract.typed import json_object
 from tpujob_trainer.values import errors
-from tpujob_trainer.values.json_object import json_object
 
 OWNER = "owner.json"
 """The file that names the directory's owner, as `{"owner": "namespace/name"}`."""
@@ -25,10 +25,7 @@ PROBE_BYTES = 1 << 16
 
 def owner_in(text: bytes | str) -> str | None:
     """The owner that `owner.json` names; None: it names none."""
-    try:
-        found = json_object(text).get("owner")
-    except ValueError:
-        return None
+    found = json_object(text).get("owner")
     return found if isinstance(found, str) else None
 
 

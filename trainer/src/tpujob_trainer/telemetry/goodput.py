@@ -130,13 +130,13 @@ class Goodput:
                 return
             found = json.loads(stored.data)
             self._before = _sum(self._before, found["seconds"])
-            self._attempts = found["attempts"]
+            self._attempts = int(found["attempts"])
             self._last = found["last"]
             self._before = _sum(self._before, of_attempt(found["last"], is_over=True))
             # The gap between the attempts ends when this process was started.
             began = self._clock() - sum(self._report.snapshot()["seconds"].values())
             self._before["between_attempts"] += max(began - found["written"], 0.0)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             logger.warning("Cannot read %s, the account begins anew: %s", FILE, error)
 
     def _write(self, bucket: Bucket, report: Mapping[str, Any], now: float) -> None:

@@ -8,6 +8,7 @@ The file is rewritten for each text, so that it is complete at any time and on a
 has the newest thousand texts. A run that goes back to an earlier step replaces later ones.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -97,11 +98,16 @@ def as_csv(rows: list[Row]) -> str:
 def parse_metrics(data: bytes) -> list[Row]:
     """Rows of a file, in its order; lines without step and time, as in an edited file, are left out."""
     rows = []
-    for line in csv.DictReader(io.StringIO(data.decode(errors="replace"))):
-        row = {name: number for name, text in line.items() if name and (number := _number(text)) is not None}
-        if STEP in row and TIME in row:
-            rows.append(row)
+    with contextlib.suppress(csv.Error):  # a field longer than csv reads: it is no number, and what follows is lost
+        for line in csv.DictReader(io.StringIO(data.decode(errors="replace"))):
+            row = {name: number for name, text in line.items() if name and (number := _number(text)) is not None}
+            if all(0 <= row.get(name, -1) < _MOST for name in (STEP, TIME)):
+                rows.append(row)
     return rows
+
+
+_MOST = 1e13
+"""Of steps and seconds: more is damage, and no `timedelta`."""
 
 
 def _number(text: object) -> float | None:
