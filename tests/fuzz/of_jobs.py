@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import io
+import itertools
 import json
 import time
 from pathlib import Path
 
+from rich.console import Console
+
 from tests.fuzz.target import Target
 from tests.launcher.code.archives import archive, special
 from tpujob.job.job_file import read_job
+from tpujob.local import outcome, reports, runs
+from tpujob.local.closing import Closing
+from tpujob.local.display import make_display
 from tpujob.output.errors import CommandError
 from tpujob_contract.reports import report as contract_report
 from tpujob_contract.reports import termination_message
 from tpujob_launcher.code.archive import CodeRefused, unpack
 from tpujob_operator.observe.report import final_report, progress_from_report, without_final_report
 from tpujob_operator.observe.untrusted import clean_text, parse_json
+from tpujob_resource.models.phases import Phase
 
 JOB = {
     "apiVersion": "tpujob.dev/v1beta1",
@@ -52,6 +60,7 @@ REPORT = {
     "checkpoint_message": None, "data_wait_fraction": 0.1, "data_slow_message": None, "units": 16, "units_done": 3,
     "unit_failures": {"storage": 2},
 }  # fmt: skip
+OF_EXTRACTION = {"units_here": 3, "rows_here": 48, "values_not_finite": 1}
 
 
 def _job_json(folder: Path) -> Path:
@@ -102,6 +111,43 @@ def _read_report(folder: Path) -> None:
     json.dumps(str(progress_from_report(parse_json((folder / "report").read_bytes()))))
 
 
+def _ending(folder: Path) -> Path:
+    (folder / "report").write_text(json.dumps({**REPORT, **OF_EXTRACTION}))
+    return folder / "report"
+
+
+def _show_ending(folder: Path) -> None:
+    """As the command line shows a run, on a terminal and in a log, while it goes on and at its end."""
+    (folder / "process-0.log").touch()
+    final = b"".join((folder / "report").read_bytes().splitlines())
+    (folder / "process-0.ending").write_bytes(contract_report.FINAL_PREFIX.encode() + final)
+    (folder / "done").mkdir()
+    report = reports.last_report([folder / "process-0.ending"], str(folder), {})
+    ended = outcome.Outcome(phase=Phase.SUCCEEDED, exit_code=0, culprit=None)
+    with io.StringIO() as out:
+        for has_units, is_terminal in itertools.product((True, False), repeat=2):
+            display = make_display(Console(file=out, force_terminal=is_terminal), has_units=has_units)
+            try:
+                for more in (0, 1, 2):
+                    moved = {name: report[name] + more for name in ("step", "units_done") if report.get(name)}
+                    display.show({**report, **moved, "phase": "training"})
+                display.show(report)
+            finally:
+                display.close()
+            list(Closing(ended, report, again="x", has_trainer=True, has_units=has_units).lines())
+    runs.row("a", runs.LocalRun(folder))
+    json.dumps(outcome.summary(ended, report, processes=1))
+
+
+def _processes(folder: Path) -> Path:
+    (folder / runs.FILE).write_text(json.dumps({"pid": 1, "started": "5", "report_ports": [9432], "secret": "a"}))
+    return folder / runs.FILE
+
+
+def _read_processes(folder: Path) -> None:
+    runs.row("a", runs._read(folder / runs.FILE))
+
+
 def _message(folder: Path) -> Path:
     words = termination_message.failure_line(time.time(), "RuntimeError: a fault") + "\nhost a: process 1 of 2: died"
     (folder / "message").write_text(f"{words}\n{contract_report.final_line(REPORT)}")
@@ -131,5 +177,7 @@ TARGETS = (
     Target("code archive", _archive, _unpack, (CodeRefused,), says=("spec.code.archive",)),
     Target("code archive, not packed", _plain_archive, _pack_and_unpack, (CodeRefused,), says=("spec.code.archive",)),
     Target("report", _report, _read_report, (ValueError,), is_json=True, says=("",), examples=60),
+    Target("report, as tpujob run shows it", _ending, _show_ending, (), is_json=True, examples=60),
+    Target("processes.json", _processes, _read_processes, (), is_json=True),
     Target("termination message", _message, _read_message, (), examples=60),
 )

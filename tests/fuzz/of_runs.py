@@ -14,6 +14,8 @@ import numpy as np
 from tests.fuzz.target import Target
 from tests.trainer.corpus.extract.test_shards import make_table
 from tests.trainer.model.weights.make_reference import FOLDER as MODELS
+from tpujob.questions.checkpoints import attempt_lines, report_lines, sentences, table
+from tpujob.questions.extraction import describe, verified
 from tpujob_trainer.checkpoint import inspection, layout, lease, local_file, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention, Settings
@@ -21,7 +23,8 @@ from tpujob_trainer.corpus.extract.inspection import Inspection
 from tpujob_trainer.corpus.extract.reading import read_activations
 from tpujob_trainer.corpus.extract.shards import write_shards
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
-from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
+from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult, name_of
+from tpujob_trainer.corpus.workers.uploads import crc32c_of
 from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
@@ -30,6 +33,8 @@ from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG, check_ad
 from tpujob_trainer.model.weights.read_shape import read_shape
 from tpujob_trainer.model.weights.safetensors import INDEX, SINGLE, SafetensorsFolder
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.tasks import run_report
+from tpujob_trainer.telemetry.tracker_files import METRICS, MetricsFile
 from tpujob_trainer.values.errors import TrainerError
 
 OWNER, FROM = "team/llama", "spec.trainer.model.from"
@@ -77,8 +82,29 @@ def _run(changed: str, folder: Path) -> Path:
 
 def _inspect(folder: Path) -> None:
     found = inspection.inspect(str(folder))
-    json.dumps([found, inspection.attempts(open_bucket(folder))])
-    inspection.select(found, None)
+    attempts = {"directory": str(folder), "attempts": inspection.attempts(open_bucket(folder))}
+    of_command_line = json.loads(json.dumps([found, inspection.select(found, None), attempts]))
+    for lines, each in zip((table, sentences, attempt_lines), of_command_line, strict=True):
+        assert list(lines(each))
+
+
+def _metrics(folder: Path) -> Path:
+    file = MetricsFile(str(folder), first_step=0, now=lambda: 1.5e9)
+    for step in (2, 4, 6):
+        file.scalars(step, {"train/loss": 2.5 / step, "train/tokens_seen": 512.0 * step, "evaluation/loss": 1.0})
+    file.close()
+    return folder / METRICS
+
+
+def _draw(folder: Path) -> None:
+    run = run_report.read_run(str(folder), "a")
+    assert "<h1>" in run_report.render([run], now=1.6e9)
+    facts = {"runs": [json.loads(json.dumps(run.summary()))], "file": "report.html"}
+    assert list(report_lines(facts))
+    file = MetricsFile(str(folder), first_step=5)
+    file.scalars(6, {"train/loss": 1.5})
+    file.close()
+    assert run_report.read_run(str(folder), "a").rows[-1]["step"] == 6
 
 
 def _own(folder: Path) -> None:
@@ -119,24 +145,35 @@ def _extraction(file_format: Literal["parquet", "safetensors"], changed: Callabl
         make_table("float32"), folder / "out", "u0", file_format=file_format, compression="zstd", shard_bytes=1000
     )
     files = tuple(
-        OutputFile(name=f"out/{each.path.name}", rows=each.rows, bytes=each.path.stat().st_size, crc32c="")
+        OutputFile(
+            name=f"out/{each.path.name}",
+            rows=each.rows,
+            bytes=each.path.stat().st_size,
+            crc32c=crc32c_of(each.path),
+        )
         for each in packed
     )
     result = UnitResult(
-        unit=0, rows=3, skipped={}, tokens=9, files=files, checksum="", statistics={}, worker="w", token="t",
-        seconds=1.0,
+        unit=0, rows=3, skipped={"empty": 1}, tokens=9, files=files, checksum="",
+        statistics={"norm": [9.0, 1.5, 2.5, 0.5, 1.0, 0.0]}, worker="job-0-aa", token="t", seconds=1.0, chips=4,
+        chip_kind="TPU v5e", flops=99,
     )  # fmt: skip
-    (folder / "done" / "0.json").write_bytes(result.to_json())
+    (folder / name_of(0)).write_bytes(result.to_json())
+    (folder / "claims").mkdir()
+    (folder / "claims" / "00000001").write_text(json.dumps({"worker": "job-1-bb", "host": "a", "token": "t"}))
     ProgressIndex(open_bucket(folder), "w", 1).look()
     return changed(folder)
 
 
 def _read_extraction(folder: Path) -> None:
     found = Inspection(str(folder))
-    json.dumps(str(found))
+    for line in describe(json.loads(json.dumps(found.status())), now=1e9):
+        assert line
+    verified(found.verify(read_all=False, repair=False))
     for row in read_activations(str(folder), partial=True):
         assert len(row.tokens) < 1000
     ProgressIndex(open_bucket(folder), "v", 1).look()
+    found.merge(remove_leftovers=False, partial=True)
 
 
 def _model(changed: str, folder: Path) -> Path:
@@ -192,6 +229,7 @@ TARGETS = (
         )
         for name in ("owner.json", "attempts/", f"{STEP}/{layout.METADATA}", f"{layout.METRICS}/")
     ),
+    Target("metrics.csv", _metrics, _draw, (TrainerError,)),
     *(
         Target(
             f"restore with a changed {name}",
@@ -210,12 +248,13 @@ TARGETS = (
             functools.partial(_extraction, "safetensors" if name == "safetensors" else "parquet", changed),
             _read_extraction,
             (TrainerError,),
-            says=("extract.json", "0.json", "u0-0", "units are done"),
+            says=("extract.json", "0.json", "u0-0", "units are done", "unit 0: ", "no unit is done"),
             is_json=is_json,
         )
         for name, changed, is_json in (
             ("description", lambda folder: folder / "extract.json", True),
-            ("result of a unit", lambda folder: folder / "done" / "0.json", True),
+            ("result of a unit", lambda folder: folder / name_of(0), True),
+            ("claim", lambda folder: folder / "claims" / "00000001", True),
             ("progress index", lambda folder: folder / "board.json", True),
             ("parquet", lambda folder: next((folder / "out").iterdir()), False),
             ("safetensors", lambda folder: next((folder / "out").iterdir()), False),

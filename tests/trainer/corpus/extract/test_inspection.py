@@ -190,6 +190,22 @@ def test_results_are_read_once_for_the_same_files(directory, monkeypatch):
     assert _run(directory) == []
 
 
+def test_files_of_others_are_left_alone(directory):
+    before = _ask("status", directory)[1]
+    for name in ("done/README.md", "done/00000099.json", "claims/x", "failures/other/x.json"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("{}")
+    assert _run(directory) == []
+    assert _ask("status", directory)[1]["done"] == before["done"] == UNITS
+    assert _ask("verify", directory, "--repair")[1]["problems"] == []
+
+
+def test_result_of_another_unit_is_damage(directory):
+    (directory / results.name_of(2)).write_bytes((directory / results.name_of(3)).read_bytes())
+    assert "00000002.json is damaged (unit 3)" in _ask("verify", directory, "--repair")[1]["problems"][0]
+    assert _run(directory) == [2]
+
+
 def test_result_that_was_replaced_meanwhile_is_kept(directory):
     """A worker has made the unit again after the damage was seen."""
     seen = inspection.Inspection(str(directory))

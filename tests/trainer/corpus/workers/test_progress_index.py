@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,15 @@ def _done(objects, *units):
 def test_first_worker_lists(objects, clock):
     _done(objects, 3, 11)
     assert np.flatnonzero(_index(objects, clock).first().done).tolist() == [3, 11]
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "x.json", "00000012.json", "00000003.json.orig", "-0000001.json", os.fsdecode(b"\xff.json")]
+)
+def test_file_of_another_is_no_unit(objects, clock, tmp_path, name):
+    _done(objects, 3)
+    (tmp_path / "done" / name).touch()
+    assert np.flatnonzero(_index(objects, clock).first().done).tolist() == [3]
 
 
 def test_many_workers_one_listing(objects, clock):

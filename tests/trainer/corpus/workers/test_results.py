@@ -33,6 +33,11 @@ def test_what_was_written_is_read_and_later_keys_are_left_out() -> None:
         (changed(worker=None), "None"),
         (changed(statistics=[]), r"\[\]"),
         (changed(seconds="1"), "'1'"),
+        (changed(statistics={"norm": 3}), "'norm': 3|3"),
+        (changed(statistics={"norm": [1, 2, 3, 4, 5, float("nan")]}), "nan"),
+        (changed(skipped={"empty": "1"}), "'1'"),
+        (changed(rows=1 << 64), "18446744073709551616"),
+        (changed(chips="4"), "'4'"),
         (changed(files=None), "its files are not said"),
         (changed(files=["a"]), "a file is a"),
         (changed(files=[{"name": "out/a"}]), "missing 3 required"),
@@ -40,7 +45,9 @@ def test_what_was_written_is_read_and_later_keys_are_left_out() -> None:
         (changed(files=[{**vars(FILE), "name": "out/../../a"}]), r"out/\.\./\.\./a"),
     ],
     ids=[
-        "cut", "text for a number", "below zero", "true", "nothing", "a list", "text for seconds", "no files",
+        "cut", "text for a number", "below zero", "true", "nothing", "a list", "text for seconds",
+        "a number for sums", "a count that is none", "text for a count", "too many for Arrow", "text for chips",
+        "no files",
         "no file", "half a file", "path elsewhere", "path that leads out",
     ],
 )  # fmt: skip

@@ -19,7 +19,6 @@ from tpujob_trainer.storage.errors import unusable
 from tpujob_trainer.storage.filesystems import located
 from tpujob_trainer.values import programs
 from tpujob_trainer.values.errors import NotFoundError
-from tpujob_trainer.values.json_object import json_object
 from tpujob_trainer.values.programs import answer, log_to_stderr
 
 REACH_SECONDS = 5.0

@@ -59,7 +59,8 @@ class TensorStoreBucket:
         # The first name after all with this prefix: its last character plus one.
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
         found = self._wait(prefix, self._objects.list(tensorstore.KvStore.KeyRange(prefix, end)))
-        return sorted(name.decode() for name in found)
+        # A name that is no UTF-8 is not one of ours, and could not be read.
+        return sorted(name.decode() for name in found if name.decode(errors="ignore").encode() == name)
 
     def delete(self, name: str, *, version: bytes | None = None) -> bool:
         return bool(self._wait(name, self._objects.write(name, None, if_equal=version)).generation)

@@ -97,7 +97,7 @@ def require_same_weights(objects: Bucket, fingerprint: str, source: str) -> None
     if begun.get("fingerprint", fingerprint) != fingerprint:
         raise ConfigurationError(
             f"{FROM}: the weights at {source} are not those that the files there were made with, read from "
-            f"{begun['from']}; put them back, or write into another spec.checkpointDir"
+            f"{begun.get('from')}; put them back, or write into another spec.checkpointDir"
         )
 
 

@@ -60,10 +60,12 @@ class Inspection:
                 "of a job with task: extract"
             ) from error
         self.described: dict[str, Any] = description.parse(content, url)
-        units = self.described.get("units")
-        if type(units) is not int or units < 0:
-            where = f"{description.DIRECTORY}: {url}/{description.NAME}"
-            raise damaged(where, f"units: {str(units)[:20]}", description.REMEDY)
+        self._units: int = self.described.get("units", -1)
+        rows = self.described.get("rows")
+        for key, count in (("units", self._units), ("rows", 0 if rows is None else rows)):
+            if type(count) is not int or count < 0:
+                where = f"{description.DIRECTORY}: {url}/{description.NAME}"
+                raise damaged(where, f"{key}: {str(count)[:20]}", description.REMEDY)
         self._read: dict[str, _Read] = {}
 
     def finished(self) -> list[Finished]:
@@ -82,17 +84,18 @@ class Inspection:
 
     def _results(self) -> dict[str, _Read]:
         """Every result that exists, by the name of its object."""
-        listed = {file.name: file.time for file in self.directory.files(results.FOLDER)}
+        files = self.directory.files(results.FOLDER)
+        listed = {file.name: file.time for file in files if self._unit_of(file.name)}
         kept = {name: each for name, each in self._read.items() if listed.get(name) == each.time}
         for name, content in self.directory.read_many([name for name in listed if name not in kept]).items():
-            kept[name] = _Read(content, listed[name], _parsed(content, f"{self.directory.url}/{name}"))
+            kept[name] = _Read(content, listed[name], self._parsed(content, name))
         self._read = {name: kept[name] for name in sorted(kept)}
         return self._read
 
     def status(self) -> dict[str, Any]:
         """The figures of `tpujob extract status`."""
-        held = self._contents(claims.FOLDER)
-        failed = self._contents(failures.FOLDER)
+        held = self._contents(claims.FOLDER, "worker")
+        failed = self._contents(failures.FOLDER, "worker", "cause", "message")
         return progress.summary(self.described, self.finished(), held, failed)
 
     def verify(self, *, read_all: bool, repair: bool = False) -> dict[str, Any]:
@@ -129,14 +132,14 @@ class Inspection:
         finished = [each.result for each in read.values() if isinstance(each.result, UnitResult)]
         listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
         problems = [
-            Problem(str(each.result), *results.units_in([name]))
+            Problem(str(each.result), *self._unit_of(name))
             for name, each in read.items()
             if isinstance(each.result, ConfigurationError)
         ]
         problems += merge.problems(
             finished,
             listed,
-            units=None if partial else int(self.described["units"]),
+            units=None if partial else self._units,
             unit_rows=read_unit_rows(self.directory.url),
             read_crc32c=self._crc32c if reads else None,
             read_all=read_all,
@@ -183,26 +186,34 @@ class Inspection:
             for file in merge.leftovers(finished, listed):
                 self.directory.remove(file.name)
         written = [merge.INDEX, merge.STATISTICS, merge.CARD]
-        return {**checked, "of_units": int(self.described["units"]), "written": written, "statistics": found}
+        return {**checked, "of_units": self._units, "written": written, "statistics": found}
 
-    def _contents(self, folder: str) -> list[dict[str, Any]]:
+    def _contents(self, folder: str, *keys: str) -> list[dict[str, Any]]:
+        """The objects of a folder that have text for these keys; others are damaged, or nobody's."""
         found = []
         for file in self.directory.files(folder):
             try:
                 found.append({**json_object(self.directory.read(file.name)), "time": file.time})
             except (FileNotFoundError, ValueError):  # released since it was listed, or damaged
                 continue
-        return found
+        return [each for each in found if all(isinstance(each.get(key), str) for key in keys)]
+
+    def _unit_of(self, name: str) -> list[int]:
+        """The unit whose result has this name; empty: none has it."""
+        return results.units_in([name], self._units)
+
+    def _parsed(self, content: bytes, name: str) -> UnitResult | ConfigurationError:
+        where = f"{self.directory.url}/{name}"
+        try:
+            found = results.parse(content, where)
+        except ConfigurationError as error:
+            return error
+        if [found.unit] == self._unit_of(name):
+            return found
+        return damaged(f"{description.DIRECTORY}: {where}", f"unit {found.unit}", results.REMEDY)
 
     def _crc32c(self, file: ListedFile) -> str:
         return f"{google_crc32c.value(self.directory.read(file.name, file.bytes)):08x}"
-
-
-def _parsed(content: bytes, name: str) -> UnitResult | ConfigurationError:
-    try:
-        return results.parse(content, name)
-    except ConfigurationError as error:
-        return error
 
 
 def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:

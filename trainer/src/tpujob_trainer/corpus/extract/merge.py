@@ -3,6 +3,7 @@
 No file is copied: the index names the files of the results, and `datasets.load_dataset` opens those in the card's list.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,9 +45,11 @@ def problems(
         read_crc32c: returns the checksum of a file's content; None: no file is read.
         read_all: whether files are read even if storage has its own checksum.
     """
-    if missing := sorted(set(range(units or 0)) - {result.unit for result in results}):
-        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        yield Problem(f"{len(missing)} of {units} units are not done: {shown}", None)
+    done = {result.unit for result in results}
+    if missing := max(0, (units or 0) - len(done)):
+        first = itertools.islice((unit for unit in range(units or 0) if unit not in done), 5)
+        shown = ", ".join(map(str, first)) + (", …" if missing > 5 else "")
+        yield Problem(f"{missing} of {units} units are not done: {shown}", None)
     for result in results:
         texts = list(_unit_problems(result, unit_rows))
         for file in result.files:
@@ -65,10 +68,10 @@ def _unit_problems(result: UnitResult, unit_rows: np.ndarray | None) -> Iterator
     if in_files != result.rows:
         yield f"unit {result.unit}: its files have {in_files} rows, it should have {result.rows}"
     accounted = result.rows + sum(result.skipped.values())
-    if unit_rows is not None and accounted != unit_rows[result.unit]:
+    if unit_rows is not None and accounted != (in_corpus := unit_rows[result.unit : result.unit + 1].sum()):
         yield (
             f"unit {result.unit}: {result.rows} rows and {accounted - result.rows} that were left out, but the corpus "
-            f"has {unit_rows[result.unit]} there"
+            f"has {in_corpus} there"
         )
 
 
@@ -147,7 +150,7 @@ def card(described: Mapping[str, Any], results: Sequence[UnitResult], found: Map
         front = ""
         note = "" if dtype == "bfloat16" else note
         note += "Open a file with `safetensors.numpy.load_file`; `length` says how many tokens each row has.\n\n"
-    return f"""{front}# {_TITLES[block.rpartition(".")[2]]}
+    return f"""{front}# {_TITLES.get(block.rpartition(".")[2], "Values")}
 
 {found["rows"]:,} rows, {found["tokens"]:,} tokens, {found["files"]:,} files, {found["bytes"] / 1e9:.3f} GB.
 

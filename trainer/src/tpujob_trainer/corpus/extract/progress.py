@@ -55,7 +55,7 @@ def summary(
         "taken_over": sum(each.result.taken_over_from is not None for each in finished),
         "not_finite": sum(each.result.not_finite for each in finished),
         "workers": _workers(finished, claims),
-        "failures": dict(collections.Counter(str(failure["cause"]) for failure in failures)),
+        "failures": dict(collections.Counter(failure["cause"] for failure in failures)),
         "last_failure": max(failures, key=lambda failure: failure.get("time", 0), default=None),
     }
 
@@ -92,7 +92,7 @@ def _workers(finished: Sequence[Finished], claims: Sequence[Mapping[str, Any]]) 
         of_worker[index_of(each.result.worker)].append(each)
     held: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
     for claim in claims:
-        held[index_of(str(claim["worker"]))].append(claim)
+        held[index_of(claim["worker"])].append(claim)
     names = sorted(of_worker.keys() | held.keys(), key=lambda name: (len(name), name))
     return [_worker(name, of_worker[name], held[name]) for name in names]
 

@@ -4,6 +4,7 @@
   clocks are compared, so that hosts whose clocks differ by minutes agree.
 - Every renewal writes different bytes, conditional on the last ones of the same holder: a holder that was frozen finds
   its lease changed, and knows that it has lost the unit.
+- A damaged one counts as another worker's, and lapses.
 - A lease only avoids duplicate work. The object `done/<unit>.json` alone determines a unit's result.
 """
 
@@ -16,11 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from tpujob_contract.typed import json_object
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.storage import errors as storage_errors
-from tpujob_trainer.values.json_object import json_object
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Claims:
         if self._objects.delete(self._name(held.unit), version=held.generation):
             return
         found = self._objects.look(self._name(held.unit))
-        if found is not None and _record_of(found.data).get("token") == held.token:
+        if found is not None and json_object(found.data).get("token") == held.token:
             self._objects.delete(self._name(held.unit), version=found.version)  # a renewal whose answer did not arrive
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Claims:
             held.generation = made
             return
         found = self._objects.look(self._name(held.unit))
-        if found is not None and _record_of(found.data).get("token") == held.token:
+        if found is not None and json_object(found.data).get("token") == held.token:
             held.generation = found.version  # an earlier renewal whose answer did not arrive
             return
         held.is_lost = True
@@ -218,15 +218,7 @@ class Claims:
 
 def holder(content: bytes) -> str:
     """The worker that holds a lease, from its content."""
-    return str(_record_of(content).get("worker", "an unknown worker"))
-
-
-def _record_of(content: bytes) -> dict[str, Any]:
-    """The content of a lease; empty if it is damaged: it then counts as another worker's, and lapses."""
-    try:
-        return json_object(content)
-    except ValueError:
-        return {}
+    return str(json_object(content).get("worker", "an unknown worker"))
 
 
 def unit_name(unit: int) -> str:

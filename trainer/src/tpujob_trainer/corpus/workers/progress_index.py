@@ -125,7 +125,7 @@ class ProgressIndex:
     def _list(self, announced: bytes | None = None) -> Listing:
         self.listings += 1
         done = np.zeros(self._units, dtype=bool)
-        done[results.units_in(self._objects.names(results.FOLDER))] = True
+        done[results.units_in(self._objects.names(results.FOLDER), self._units)] = True
         failed = failures.counts(self._objects.names(failures.FOLDER))
         made = Listing(done, len(self._objects.names(CLAIMS)), failed)
         if self.latest is not None:

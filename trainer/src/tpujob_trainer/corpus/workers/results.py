@@ -6,16 +6,20 @@ part of the result: all others are leftovers of workers that were killed or too 
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tpujob_contract.typed import mistyped
 from tpujob_trainer.corpus.workers.claims import unit_name
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.values.json_object import damaged, kept_object
 
 FOLDER = "done/"
 OUTPUTS = "out/"
+_NAME = re.compile(rf"{FOLDER}([0-9]{{8,}})\.json")
 REMEDY = "delete it, and the job makes the unit again"
 
 
@@ -44,7 +48,7 @@ class UnitResult:
     files: tuple[OutputFile, ...]
     checksum: str
     """Of the content of all its rows, whatever the files' compression: 32 hexadecimal digits."""
-    statistics: dict[str, Any]
+    statistics: dict[str, list[float]]
     """Sums that can be added up over units."""
     worker: str
     token: str
@@ -108,13 +112,13 @@ def _known(kind: type[OutputFile | UnitResult], values: dict[str, Any]) -> dict[
 def _wrong(result: UnitResult) -> str:
     """The first value that is not valid for its field, as text; empty: there is none."""
     files = result.files
-    counts = [result.unit, result.rows, result.tokens, *(n for file in files for n in (file.rows, file.bytes))]
-    texts = [result.checksum, result.worker, result.token, *(t for file in files for t in (file.name, file.crc32c))]
-    counts += [result.flops] if result.flops is not None else []
-    wrong: list[Any] = [n for n in counts if type(n) is not int or n < 0] + [t for t in texts if not isinstance(t, str)]
-    wrong += [each for each in (result.skipped, result.statistics) if not isinstance(each, dict)]
-    wrong += [] if isinstance(result.seconds, int | float) else [result.seconds]
-    wrong += [name for name in (file.name for file in files) if not wrong and not _is_output(name)]
+    wrong = [each for part in (result, *files) for each in mistyped(part).values()]
+    if not wrong:
+        counts = [result.unit, result.rows, result.tokens, *(n for file in files for n in (file.rows, file.bytes))]
+        wrong += [count for count in (*counts, *result.skipped.values()) if not 0 <= count < 1 << 63]
+        # As `STATISTICS`; the counts are finite, the sums may not be.
+        wrong += [s for s in result.statistics.values() if len(s) != len(STATISTICS) or not math.isfinite(s[0] + s[-1])]
+        wrong += [file.name for file in files if not _is_output(file.name)]
     return f"{str(wrong[0])[:40]!r}" if wrong else ""
 
 
@@ -146,9 +150,10 @@ def name_of(unit: int) -> str:
     return f"{FOLDER}{unit_name(unit)}.json"
 
 
-def units_in(names: Sequence[str]) -> list[int]:
-    """The units in a listing of results."""
-    return [int(name.removeprefix(FOLDER).removesuffix(".json")) for name in names]
+def units_in(names: Iterable[str], units: int) -> list[int]:
+    """Which of so many units a listing of results has; other files, of people or a file system, are no results."""
+    found = (int(match[1]) for match in map(_NAME.fullmatch, names) if match)
+    return [unit for unit in found if unit < units]
 
 
 STATISTICS = ("count", "sum", "sum_of_squares", "minimum", "maximum", "not_finite")
