@@ -38,13 +38,14 @@ def open_client(context: str | None) -> tuple[Any, str, str]:
             merged.config, active_context=context, config_base_path=None, config_persister=merged.save_changes
         )
         loader.load_and_set(configuration)
-    except (ConfigException, YAMLError, RecursionError) as error:
+        "\n".join(configuration.api_key.values()).encode("ascii")  # as a header takes it
+        client, chosen = ApiClient(configuration), loader.current_context
+        return client, chosen["name"], chosen["context"].get("namespace") or "default"
+    except (ConfigException, YAMLError, RecursionError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise CommandError(
             f"no cluster: {str(error).rstrip('.')}; set KUBECONFIG, or make ~/.kube/config, for instance with "
             f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
         ) from error
-    chosen = loader.current_context
-    return ApiClient(configuration), chosen["name"], chosen["context"].get("namespace") or "default"
 
 
 class _Loader(kube_config.KubeConfigLoader):  # type: ignore[misc]
