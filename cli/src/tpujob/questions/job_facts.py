@@ -106,21 +106,19 @@ def check_job(
     table = None if prices is None else read_prices(prices)
     if has_forecast and job.spec.trainer is None:
         raise CommandError("--data: the job has no trainer block, so what it reads is not known; leave --data out")
-    is_extraction = (job.spec.trainer or {}).get("task") == "extract"
     found = ask_trainer(
         job,
         checkpoint_dir=job.spec.checkpoint_dir,
         is_run=False,
         environ=environ,
-        has_figures=is_extraction or job.spec.workers is None,
+        has_figures=job.spec.workers is None or (job.spec.trainer or {}).get("task") == "extract",
         has_forecast=has_forecast,
     )
     unknown = _unknown(job, found)
     estimates = estimate(job, found, bandwidth=bandwidth, prices=table)
-    compiled = None
-    if is_compiled or suggest:
-        vocabulary = 2 if found.training is None else found.training.vocabulary
-        compiled = compile_job(job, vocabulary=vocabulary, suggest=suggest, environ=environ)
+    vocabulary = found.training.vocabulary if found.training else 2
+    is_compiled = is_compiled or suggest
+    compiled = compile_job(job, vocabulary=vocabulary, suggest=suggest, environ=environ) if is_compiled else None
     accelerator, with_file = job.accelerator, _with_config_file(job, folder or Path())
     return JobFacts(
         accelerator=job.spec.accelerator,

@@ -121,9 +121,8 @@ class BatchLoader(Iterator[LocalBatch]):
         described = describe_data(manifest, tokenizer, plan, sequence_length)
         self._identity = identity_of(described)
         begun = {} if state is None else unpack_state(state, plan, self._identity)
-        self._reader = RetryingReader(
-            reader or UnitReader(manifest, limit_seconds=plan.retry_seconds), plan.retry_seconds
-        )
+        reader = reader or UnitReader(manifest, limit_seconds=plan.retry_seconds)
+        self._reader = RetryingReader(reader, plan.retry_seconds)
         self._pool = ReadPool(_READ_THREADS) if prefetch else None
         self._kinds = [kind_of(source.column, tokenizer) for source in manifest.sources]
         self._sequence_length = sequence_length
