@@ -183,7 +183,7 @@ def _unreachable_files(job: TpuTrainingJob) -> Iterator[str]:
 
 @cache
 def _names() -> Mapping[str, Sequence[str]]:
-    """The keys and models of MaxText's releases from 0.1 to 0.2.5."""
+    """The keys and models of MaxText 0.2.5 (configs/base.yml and configs/types.py) and of earlier releases."""
     file = resources.files("tpujob_resource.rules").joinpath("maxtext_names.json")
     names: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))
     return names
