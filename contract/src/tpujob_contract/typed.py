@@ -17,7 +17,7 @@ def _hints(declared: Any) -> Dict[str, Any]:
     return get_type_hints(declared)
 
 
-def json_object(text: Union[str, bytes]) -> Dict[str, Any]:
+def object_in(text: Union[str, bytes]) -> Dict[str, Any]:
     """The object in a JSON text; empty if it is something else."""
     try:
         found = json.loads(text)

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from tpujob.cluster.kubeconfig import LOG_IN, open_client
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_resource.models.decoding import decoded
 
 type Object = dict[str, Any]
@@ -269,4 +269,4 @@ def _controller(found: Object) -> Object:
 
 
 def _message(body: bytes) -> str:
-    return str(json_object(body).get("message") or body[:200].decode(errors="replace"))
+    return str(object_in(body).get("message") or body[:200].decode(errors="replace"))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tpujob.cluster.client import Cluster
 from tpujob.output.errors import CommandError
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 
 STDOUT, STDERR, ERROR = 1, 2, 3
 """Channels of the kubelet's protocol (kubernetes/kubernetes:pkg/kubelet/cri/streaming/remotecommand/websocket.go)."""
@@ -82,7 +82,7 @@ def run(cluster: Cluster, pods: Sequence[Mapping[str, Any]], command: Sequence[s
 
 def ending(status: bytes) -> tuple[int, str]:
     """The exit code and a message about it, from the Status that the kubelet sends at the end."""
-    found = json_object(status)
+    found = object_in(status)
     if not found:
         return FAILED, "the connection ended before the command did"
     if found.get("status") == "Success":

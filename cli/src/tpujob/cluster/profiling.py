@@ -12,7 +12,7 @@ from tpujob.cluster.client import Cluster
 from tpujob.output.errors import CommandError
 from tpujob_contract import profiling
 from tpujob_contract.profiling import Message
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_launcher.reports import profiling as taking
 
 
@@ -49,7 +49,7 @@ def take_in_pods(
             if each.exit_code and each.pod not in has_failed:
                 words = each.message or " ".join(said.get(each.pod, [])[-1:]) or f"exit code {each.exit_code}"
                 yield each.pod, {"error": words}
-        elif each.is_error or not (message := json_object(each.text)):
+        elif each.is_error or not (message := object_in(each.text)):
             said.setdefault(each.pod, []).append(each.text)
         else:
             if "error" in message or message.get("state") == "failed":

@@ -12,7 +12,7 @@ from tpujob_contract import storage_address
 from tpujob_contract.reports import report as wire
 from tpujob_contract.reports.report import ATTEMPTS, PATH, newest_first, split_final_report
 from tpujob_contract.reports.termination_message import LIMIT_BYTES
-from tpujob_contract.typed import json_object, typed
+from tpujob_contract.typed import object_in, typed
 
 Report = dict[str, Any]
 """Fields of a report that have a value of their type."""
@@ -68,7 +68,7 @@ def fetch_report(port: int) -> Report:
                 content += piece
                 if len(content) > MOST_BYTES or time.monotonic() > until:
                     return {}
-            return {} if response.length else typed(json_object(content), wire.Report)  # length: of what has not come
+            return {} if response.length else typed(object_in(content), wire.Report)  # length: of what has not come
     except (OSError, OverflowError, http.client.HTTPException):  # or no port has that number
         return {}
 
@@ -83,7 +83,7 @@ def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
     folder = Path(checkpoint_dir) / ATTEMPTS
     try:
         names = newest_first(path.name for path in folder.iterdir())
-        found = [typed(json_object((folder / name).read_bytes()), wire.Report) for name in names[:MOST_ATTEMPTS]]
+        found = [typed(object_in((folder / name).read_bytes()), wire.Report) for name in names[:MOST_ATTEMPTS]]
     except OSError:
         return {}
     return next((report for report in found if report and attempt in (None, report.get("attempt"))), {})
@@ -147,7 +147,7 @@ def _results(directory: str) -> int:
 def final_report(termination_log: Path) -> Report:
     """The last report of a process, from its termination message; empty if there is none."""
     _, found = split_final_report("\n".join(tail(termination_log, 20)))
-    return typed(json_object(found or ""), wire.Report)
+    return typed(object_in(found or ""), wire.Report)
 
 
 def message_of(termination_log: Path) -> list[str]:

@@ -16,7 +16,7 @@ from tpujob.job.template import job_name
 from tpujob.local.reports import LogFollower, Report, fetch_report, final_report
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
-from tpujob_contract.typed import json_object, typed
+from tpujob_contract.typed import object_in, typed
 from tpujob_contract.whole_file import replaced
 
 FILE = "processes.json"
@@ -148,7 +148,7 @@ COLUMNS = ("NAME", "STATE", "PHASE", "STEP", "LOSS", "LOGS")
 
 
 def _read(file: Path) -> LocalRun:
-    return LocalRun(file.parent, **typed(json_object(file.read_bytes()), LocalRun))
+    return LocalRun(file.parent, **typed(object_in(file.read_bytes()), LocalRun))
 
 
 def _start_of(pid: int) -> str:

@@ -19,7 +19,7 @@ from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import KILLED, describe
 from tpujob_contract.proxies import without_proxies
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 
 ANSWERED = (0, 1)
 """Exit codes of a program that wrote an answer; 1 is an answer with problems in it."""
@@ -130,7 +130,7 @@ def _content(file: IO[str]) -> str:
 def _last_object(stdout: str) -> dict[str, Any] | None:
     """The answer in the last line; None: that line is no JSON object, as libraries print, too."""
     last = (stdout.splitlines() or [""])[-1]
-    return json_object(last) or ({} if last == "{}" else None)
+    return object_in(last) or ({} if last == "{}" else None)
 
 
 def _failure(program: Program, code: int, stderr: str) -> CommandError:

@@ -9,7 +9,7 @@ import re
 from typing import Any, Dict, Tuple, TypedDict
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.typed import json_object, typed
+from tpujob_contract.typed import object_in, typed
 
 CRASH, DISRUPTION, UNEXPLAINED = "crash", "disruption", "unexplained"
 CAUSES = (CRASH, DISRUPTION, UNEXPLAINED)
@@ -131,4 +131,4 @@ def split(termination_message: str) -> Tuple[str, Any]:
 
 def parse(text: str) -> Any:
     """The decoded JSON text; None: it is no object."""
-    return json_object(text) or None
+    return object_in(text) or None

@@ -8,7 +8,7 @@ from tpujob_contract.environment import DistributedProcess
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.first_end import ProcessEnd
 from tpujob_contract.reports.termination_message import named_in
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 
 VERSION = 1
 LINE_CHARACTERS = 500
@@ -102,7 +102,7 @@ def to_line(message: Message) -> bytes:
 
 def parse(line: bytes) -> Optional[Message]:
     """The message in a line from the network; None: the line is not a message."""
-    found = json_object(line)
+    found = object_in(line)
     if len(found) != 1:
         return None
     ((kind, values),) = found.items()

@@ -5,7 +5,7 @@ from typing import Any, Mapping, Optional, Tuple
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import split_final_report
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_launcher.peers.messages import FAILED, LINE_CHARACTERS, STALLED, End, attempt_in, end_in, printable
 from tpujob_launcher.peers.verdict import after
 
@@ -120,5 +120,5 @@ class State:
 
 
 def _step(report: Optional[str]) -> Optional[int]:
-    step = json_object(report or "").get("step")
+    step = object_in(report or "").get("step")
     return step if type(step) is int else None

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.reports import report as wire
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_launcher.reports import orbax_steps
 from tpujob_launcher.reports.serving import serve_report
 
@@ -139,7 +139,7 @@ class JsonLines:
     def read(self) -> Iterator[Dict[str, Any]]:
         """The objects since the last call; an incomplete line is read later, and anything but an object is skipped."""
         for line in self._new_lines():
-            if record := json_object(line):
+            if record := object_in(line):
                 yield record
 
     def _new_lines(self) -> List[bytes]:

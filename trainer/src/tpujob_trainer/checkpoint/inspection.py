@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from tpujob_contract.reports.report import ATTEMPTS, Report
-from tpujob_contract.typed import json_object, typed
+from tpujob_contract.typed import object_in, typed
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.lock import OWNER, owner_in
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
@@ -114,7 +114,7 @@ def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
 def attempts(bucket: Bucket) -> list[dict[str, Any]]:
     """The file of each attempt, in order of time: its progress, and how it ended."""
     names = sorted(name for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json"))
-    return [{"file": name, **typed(json_object(bucket.read(name)), Report)} for name in names]
+    return [{"file": name, **typed(object_in(bucket.read(name)), Report)} for name in names]
 
 
 def _size(folder: str) -> int:

@@ -31,7 +31,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint._src.futures import future, synchronization
 
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.values import errors
@@ -118,7 +118,7 @@ class Lease:
         if found is None:
             self._bucket.create(LEASE, json.dumps(self._record))
             found = self._bucket.look(LEASE)
-        present = json_object(found.data) if found else {}
+        present = object_in(found.data) if found else {}
         if found and present.get("run") == self._record["run"]:
             return found.version
         self.taken_by = str(present.get("holder", "a run that left no name"))
@@ -154,7 +154,7 @@ def take(
         found = bucket.look(LEASE)
         if found is None:
             continue  # another process has removed it meanwhile
-        present = json_object(found.data)
+        present = object_in(found.data)
         if present.get("run") == run:
             return Lease(directory, record, found.version, renew_seconds=renew_seconds)
         if watched and found.version != watched and not present.get("released"):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_trainer.values import errors
 
 OWNER = "owner.json"
@@ -25,7 +25,7 @@ PROBE_BYTES = 1 << 16
 
 def owner_in(text: bytes | str) -> str | None:
     """The owner that `owner.json` names; None: it names none."""
-    found = json_object(text).get("owner")
+    found = object_in(text).get("owner")
     return found if isinstance(found, str) else None
 
 

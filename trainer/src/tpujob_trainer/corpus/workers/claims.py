@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tpujob_contract.typed import json_object
+from tpujob_contract.typed import object_in
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.storage import errors as storage_errors
 
@@ -152,7 +152,7 @@ class Claims:
         if self._objects.delete(self._name(held.unit), version=held.generation):
             return
         found = self._objects.look(self._name(held.unit))
-        if found is not None and json_object(found.data).get("token") == held.token:
+        if found is not None and object_in(found.data).get("token") == held.token:
             self._objects.delete(self._name(held.unit), version=found.version)  # a renewal whose answer did not arrive
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Claims:
             held.generation = made
             return
         found = self._objects.look(self._name(held.unit))
-        if found is not None and json_object(found.data).get("token") == held.token:
+        if found is not None and object_in(found.data).get("token") == held.token:
             held.generation = found.version  # an earlier renewal whose answer did not arrive
             return
         held.is_lost = True
@@ -218,7 +218,7 @@ class Claims:
 
 def holder(content: bytes) -> str:
     """The worker that holds a lease, from its content."""
-    return str(json_object(content).get("worker", "an unknown worker"))
+    return str(object_in(content).get("worker", "an unknown worker"))
 
 
 def unit_name(unit: int) -> str:
