@@ -121,8 +121,8 @@ def test_shell_reads_the_words_and_what_was_created_is_deleted() -> None:
         ({"accelerator": "cpu:2x4"}, "spec.accelerator: cpu:2x4 runs on any machine of a cluster"),
         ({"capacity": {"computeClass": "tpus"}}, "spec.capacity.computeClass: GKE creates the node pools of tpus"),
         (
-            {"accelerator": "tpu7x:4x4x8", "queue": "q", "placement": {"superSlice": True}},
-            "spec.placement.superSlice: the node pools of 4x4x4 cubes belong to the whole cluster",
+            {"accelerator": "tpu7x:4x4x8", "queue": "q", "placement": {"dynamicSlice": True}},
+            "spec.placement.dynamicSlice: the node pools of 4x4x4 cubes belong to the whole cluster",
         ),
     ],
 )

@@ -63,9 +63,9 @@ def node_pools(job: TpuTrainingJob) -> NodePools:
         raise CommandError(
             f"spec.capacity.computeClass: GKE creates the node pools of {capacity.compute_class} by itself"
         )
-    if placement is not None and placement.super_slice:
+    if placement is not None and placement.dynamic_slice:
         raise CommandError(
-            "spec.placement.superSlice: the node pools of 4x4x4 cubes belong to the whole cluster; create them as the "
+            "spec.placement.dynamicSlice: the node pools of 4x4x4 cubes belong to the whole cluster; create them as the "
             "slice controller of Kueue asks for"
         )
     topology, hosts, count = accelerator.topology, accelerator.hosts_per_slice, job.spec.workers or job.slices

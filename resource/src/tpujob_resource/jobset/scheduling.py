@@ -1,7 +1,7 @@
 """The nodes on which a job's pods may run: labels and taints, and a node pool for each slice or a request to Kueue.
 
-Sub- and super-slices as in AI-Hypercomputer/xpk:src/xpk/core/scheduling.py and src/xpk/commands/workload.py; queued
-provisioning as in GoogleCloudPlatform/cluster-toolkit:examples/gke-consumption-options.
+Sub-slices and dynamic slices as in AI-Hypercomputer/xpk:src/xpk/core/scheduling.py and src/xpk/commands/workload.py;
+queued provisioning as in GoogleCloudPlatform/cluster-toolkit:examples/gke-consumption-options.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def pod_annotations(job: TpuTrainingJob) -> dict[str, str]:
     """Kueue's request for topology-aware scheduling; all slices of a job are one pod set."""
     level, annotations = required_topology(job), {}
     placement = job.spec.placement
-    if placement is not None and (placement.super_slice or placement.pool_topology is not None):
+    if placement is not None and (placement.dynamic_slice or placement.pool_topology is not None):
         annotations[SLICE_TOPOLOGY_ANNOTATION] = job.accelerator.topology
     if level is None:
         return annotations
@@ -74,7 +74,7 @@ def _is_placed_by_kueue(job: TpuTrainingJob) -> bool:
     exclusive topology cannot be combined: JobSet pins the followers of a Job to a pool that Kueue may not have chosen.
     """
     placement = job.spec.placement
-    return placement is not None and (bool(placement.super_slice) or required_topology(job) is not None)
+    return placement is not None and (bool(placement.dynamic_slice) or required_topology(job) is not None)
 
 
 def node_selector(job: TpuTrainingJob) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _shape_labels(job: TpuTrainingJob) -> dict[str, str]:
     labels, placement = dict(job.accelerator.node_selector), job.spec.placement
     if placement is not None and placement.pool_topology is not None:
         labels[TOPOLOGY_LABEL] = placement.pool_topology
-    if placement is not None and placement.super_slice:
+    if placement is not None and placement.dynamic_slice:
         # Its machines have the topology label of the pools that it consists of.
         del labels[TOPOLOGY_LABEL]
     return labels

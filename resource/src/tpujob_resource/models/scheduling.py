@@ -72,9 +72,9 @@ class Placement(Part):
         Annotated[str, StringConstraints(max_length=32, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$")] | None
     ) = None
     """Topology of the larger v6e node pools of which each slice is a part, such as 16x16. Needs queue."""
-    super_slice: bool | None = None
-    """Whether tpu7x slices are put together from cubes of 4x4x4 chips, by the slice controller of Kueue. Needs queue,
-    and a name of at most 28 characters."""
+    dynamic_slice: bool | None = None
+    """Whether the slice controller of Kueue forms tpu7x slices: from cubes of 4x4x4 chips, or as parts of a cube from
+    2x2x1 chips up, which needs GKE 1.36. Needs queue, and a name of at most 28 characters."""
     required_topology: LabelKey | None = None
     """Topology level (a node label such as cloud.google.com/gke-nodepool) that holds all hosts of a slice, for Kueue's
     topology-aware scheduling. Needs queue. Default: one node pool for each multi-host slice, kept by JobSet."""

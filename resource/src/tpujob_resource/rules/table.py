@@ -36,10 +36,10 @@ from tpujob_resource.models.volumes import OWN_MOUNTS, OWN_NAMES, Volume
 from tpujob_resource.rules.code import CODE, PACKAGES
 from tpujob_resource.topology import parse
 from tpujob_resource.topology.names import (
-    BELOW_A_CUBE,
+    DYNAMIC_SLICES,
+    ONE_CHIP,
     ONE_HOST,
     SUB_SLICES,
-    SUPER_SLICES,
     TWO_MACHINES,
     generations,
     of_generations,
@@ -139,9 +139,9 @@ _NAME = (
     rule(
         "metadata.name",
         f"has more than {MAX_SUPER_SLICE_NAME} characters, and the slice controller makes names of it; shorten it, or "
-        "leave spec.placement.superSlice out",
+        "leave spec.placement.dynamicSlice out",
         longer("metadata.name", MAX_SUPER_SLICE_NAME),
-        given("spec.placement.superSlice"),
+        given("spec.placement.dynamicSlice"),
         shows=True,
     ),
 )
@@ -277,7 +277,7 @@ _MANAGER = (
     ),
 )
 
-_BY_KUEUE = ("requiredTopology", "poolTopology", "superSlice")
+_BY_KUEUE = ("requiredTopology", "poolTopology", "dynamicSlice")
 _MACHINES = (
     _requires(
         "capacity.queuedProvisioning", "queue", "Kueue asks for the machines, and the job has no queue; set queue"
@@ -313,16 +313,16 @@ _MACHINES = (
         differs("accelerator", of_generations([SUB_SLICES])),
     ),
     rule(
-        "placement.superSlice",
-        f"is for {SUPER_SLICES}, and this is another generation; leave it out",
-        given("placement.superSlice"),
-        differs("accelerator", of_generations([SUPER_SLICES])),
+        "placement.dynamicSlice",
+        f"is for {DYNAMIC_SLICES}, and this is another generation; leave it out",
+        given("placement.dynamicSlice"),
+        differs("accelerator", of_generations([DYNAMIC_SLICES])),
     ),
     rule(
-        "placement.superSlice",
-        "is for slices made of cubes of 4x4x4 chips, and this one is smaller; leave it out",
-        given("placement.superSlice"),
-        one_of("accelerator", BELOW_A_CUBE),
+        "placement.dynamicSlice",
+        "is for slices of 2x2x1 chips and more, and this one is a single chip; leave it out",
+        given("placement.dynamicSlice"),
+        one_of("accelerator", ONE_CHIP),
     ),
 )
 

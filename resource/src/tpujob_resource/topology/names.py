@@ -1,11 +1,12 @@
 """Groups of accelerator names, for rules that compare names."""
 
 from collections.abc import Callable, Iterable
+from math import prod
 
 from tpujob_resource.topology.tables import GENERATIONS, Generation, Shape
 
-SUB_SLICES, SUPER_SLICES = "v6e", "tpu7x"
-"""The generations whose slices can be parts of a larger slice, and can be composed of cubes."""
+SUB_SLICES, DYNAMIC_SLICES = "v6e", "tpu7x"
+"""The generations whose slices can be parts of a larger slice, and are formed when a job starts."""
 
 
 def _names(is_wanted: Callable[[Generation, Shape], bool]) -> tuple[str, ...]:
@@ -25,8 +26,8 @@ ONE_HOST = _names(lambda generation, shape: shape in generation.single_host)
 """Slices that fit on one host."""
 TWO_MACHINES = _names(lambda generation, shape: generation.single_host.get(shape) == 8)
 """Those of 8 chips, which have two hosts of 4 if the job has several slices or selects that machine."""
-BELOW_A_CUBE = _names(lambda generation, shape: generation.name == SUPER_SLICES and any(n % 4 for n in shape))
-"""Slices that cannot be composed of cubes of 4x4x4 chips."""
+ONE_CHIP = _names(lambda generation, shape: generation.name == DYNAMIC_SLICES and prod(shape) == 1)
+"""Slices that have machines of their own, and are no part of a cube of 4x4x4 chips."""
 
 
 def generations(is_wanted: Callable[[Generation], bool]) -> tuple[str, ...]:
