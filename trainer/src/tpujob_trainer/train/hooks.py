@@ -3,10 +3,8 @@
 import contextlib
 import itertools
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,34 +69,6 @@ LATE_SECONDS = 10.0
 POLL_SECONDS = 1.0
 
 
-@contextlib.contextmanager
-def _returns(function: Any, told: Callable[[str], None]) -> Iterator[None]:
-    """Calls `told` with file and line of each return from a function or method in Python, and slows nothing else."""
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    monitoring, event = sys.monitoring, sys.monitoring.events.PY_RETURN
-    if code is None:
-        yield
-        return
-
-    def returned(_: Any, offset: int, value: Any) -> None:
-        line = next(line for start, end, line in code.co_lines() if start <= offset < end)
-        told(f"{Path(code.co_filename).name}:{line}")
-
-    monitoring.use_tool_id(_TOOL, __name__)
-    monitoring.register_callback(_TOOL, event, returned)
-    monitoring.set_local_events(_TOOL, code, event)
-    try:
-        yield
-    finally:
-        monitoring.set_local_events(_TOOL, code, 0)
-        monitoring.register_callback(_TOOL, event, None)
-        monitoring.free_tool_id(_TOOL)
-
-
-_TOOL = 4
-"""A number of `sys.monitoring` without a meaning of its own."""
-
-
 class Callback:
     """Calls a user-defined callback; a hook of the loop."""
 
@@ -141,7 +111,7 @@ class Callback:
 
     @contextlib.contextmanager
     def _compared(self) -> Iterator[None]:
-        """Warns if a call waits for a computation while another process has returned from its call, and says where."""
+        """Warns if a call waits for a computation, and where, while another process has returned from its call."""
         talk, key = self._coordination, f"{self._field}/{next(self._calls)}"
         if talk.num_processes == 1:
             yield
@@ -164,16 +134,14 @@ class Callback:
                     )  # fmt: skip
 
         threading.Thread(target=watch, name="callback", daemon=True).start()
-        places: list[str] = []
         try:
-            with _returns(self._function, places.append):
-                yield
+            yield
         finally:
             ended.set()
             remarks.clear()
         if talk.process_id < 2:  # enough for each to know of another one; the first to say it is kept
             with contextlib.suppress(CoordinationError):
-                talk.set(key, " at ".join([f"process {talk.process_id} has returned", *places[-1:]]))
+                talk.set(key, f"process {talk.process_id} has returned")
 
     def _made(self, arguments: Mapping[str, Any]) -> Function:
         make = load_reference(self._name, f"{self._field}.name")
