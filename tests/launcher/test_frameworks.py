@@ -33,14 +33,7 @@ def test_maxtext_gets_its_names_beside_those_of_jax():
         "DECOUPLE_GCLOUD": "TRUE",
         "M_BASE_OUTPUT_DIRECTORY": "gs://b/llama",
         "M_RUN_NAME": "llama",
-        "RANK": "7",
-        "WORLD_SIZE": "8",
     }
-
-
-def test_any_program_gets_the_ranks_by_which_webdataset_divides_unless_it_has_its_own():
-    assert given(JOB) == {**JAX, "RANK": "7", "WORLD_SIZE": "8"}
-    assert given({**JOB, "RANK": "0"}) == JAX
 
 
 def test_maxtext_on_cpu_wants_the_coordinator_without_its_port():

@@ -258,10 +258,12 @@ def test_packages_without_hashes_are_refused_with_the_command_that_makes_them(
 def test_a_model_of_ones_own_has_the_ids_of_its_tokenizer_and_a_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "unnamed.py").write_text(OWN_MODEL.replace(', axes=("vocab", "embed")', ""))
     (tmp_path / "rows.jsonl").write_text('{"text": "w1 w2 w3"}\n' * 50)
-    words = tokenizers.models.WordLevel({f"w{number}": number for number in range(700)}, unk_token="w1")
+    words = tokenizers.models.WordLevel(
+        {"</s>": 0} | {f"w{number}": number for number in range(1, 700)}, unk_token="w1"
+    )
     (tmp_path / "words").mkdir()
     tokenizers.Tokenizer(words).save(str(tmp_path / "words" / "tokenizer.json"))
     block = {
@@ -275,7 +277,7 @@ def test_a_model_of_ones_own_has_the_ids_of_its_tokenizer_and_a_forecast(
     assert "model: 49.2 thousand parameters" in text
     assert "1 weights do not name their dimensions" in text
     assert "divide: words\n" in text
-    assert "passes over the data" in text
+    assert "passes over it" in text
 
 
 def test_data_of_a_model_from_elsewhere_are_forecast(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def node_pools(job: TpuTrainingJob) -> NodePools:
         )
     if placement is not None and placement.dynamic_slice:
         raise CommandError(
-            "spec.placement.dynamicSlice: the node pools of 4x4x4 cubes belong to the whole cluster; create them as the "
-            "slice controller of Kueue asks for"
+            "spec.placement.dynamicSlice: the node pools of 4x4x4 cubes belong to the whole cluster; create them as "
+            "the slice controller of Kueue asks for"
         )
     topology, hosts, count = accelerator.topology, accelerator.hosts_per_slice, job.spec.workers or job.slices
     if placement is not None and placement.pool_topology is not None:

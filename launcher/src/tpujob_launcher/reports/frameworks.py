@@ -15,17 +15,15 @@ from tpujob_launcher.reports.progress import Progress
 def variables(
     process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The variables for the job's framework. For the arguments see `maxtext_variables`.
+    """The variables for the job's framework; empty for an unknown one. For the arguments see `maxtext_variables`.
 
-    Also JAX programs read their data by libraries that divide it by RANK and WORLD_SIZE, as webdataset.
+    RANK and WORLD_SIZE are for PyTorch alone: where they are set, webdataset refuses files that are divided already.
     """
+    if environ.get(FRAMEWORK) == "maxtext":
+        return maxtext_variables(process, environ, command, metrics_file)
     if environ.get(FRAMEWORK) == "pytorch":
         return pytorch_variables(process, environ)
-    ranks = {"RANK": str(process.process_id), "WORLD_SIZE": str(process.num_processes)}
-    found = {} if ranks.keys() & environ.keys() else ranks
-    if environ.get(FRAMEWORK) == "maxtext":
-        found |= maxtext_variables(process, environ, command, metrics_file)
-    return found
+    return {}
 
 
 def progress(

@@ -11,7 +11,7 @@ from tests.trainer.corpus.extract.test_shards import LENGTHS, VALUES, make_table
 from tpujob_contract import ExitCode
 from tpujob_trainer.corpus.extract.reading import read_activations
 from tpujob_trainer.corpus.extract.shards import write_shards
-from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
+from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult, name_of
 from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 
 COLUMN = "layer_0_residual"
@@ -36,7 +36,7 @@ def extraction(tmp_path):
             unit=unit, rows=len(table.samples), skipped={}, tokens=len(table.tokens), files=files, checksum="",
             statistics={}, worker="w", token="t", seconds=1.0,
         )  # fmt: skip
-        (tmp_path / "done" / f"{unit}.json").write_bytes(result.to_json())
+        (tmp_path / name_of(unit)).write_bytes(result.to_json())
         return str(tmp_path)
 
     return write
