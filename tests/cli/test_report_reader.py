@@ -102,5 +102,5 @@ def test_launchers_of_all_processes_are_heard_and_who_fell_silent_first_is_named
     for process in processes:
         with process.log.open("a") as log:
             log.write(f"2026-01-31 10:00:00,123 W tpujob_trainer.telemetry.trackers: {warned}\n")
-            log.write("2026-01-31 10:00:00,123 I tpujob_trainer.checkpoint.lease: Released\n")
+            log.write("2026-01-31 10:00:00,123 W tpujob_trainer.checkpoint.lease: Cannot release\n")
     assert list(notices.lines(132.5)) == [f"warning: {warned}"]

@@ -12,8 +12,8 @@ _LAUNCHER = "tpujob launch: "
 _NOTICE = f"{_LAUNCHER}the program "
 _AGAIN = f"{_LAUNCHER}attempt "
 """All launchers write it at once; only that of the first process is shown."""
-_WARNING = re.compile(r"[\d-]+ [\d:,]+ W tpujob_trainer\.[\w.]+: (.+)")
-"""What the trainer warns of is in no report."""
+_WARNING = re.compile(r"[\d-]+ [\d:,]+ W tpujob_trainer\.(?!checkpoint\.)[\w.]+: (.+)")
+"""What the trainer warns of is in no report, except for checkpoints: a run that saves often passes over many."""
 _ENOUGH_SECONDS = 1.0
 """By how much longer than all others a process must have been silent to be named."""
 
