@@ -10,7 +10,7 @@ from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model.axes import AXES
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_schedule, partition
+from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_schedule, partition, rate_change
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,24 @@ from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_sche
 def test_the_rate_rises_then_falls(step: int, rate: float) -> None:
     schedule = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=4), steps=104)
     assert float(schedule(step)) == pytest.approx(rate, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [],
+        {"optimizer": []},
+        {"optimizer": {"schedule": "no such"}},
+        {"optimizer": {"learningRate": None}},
+        {"optimizer": {"warmupSteps": "4"}},
+        {"steps": "104"},
+    ],
+    ids=str,
+)
+def test_a_damaged_record_of_the_rate_before_ends_no_resume(record: Any) -> None:
+    config = OptimizerConfig(learning_rate=1.0, warmup_steps=4)
+    assert rate_change(record, config, step=50, steps=104) is None
+    assert "was 0.1" in (rate_change({"steps": 50}, config, step=50, steps=104) or "")
 
 
 @pytest.mark.parametrize(

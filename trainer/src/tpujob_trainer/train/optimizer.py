@@ -47,11 +47,13 @@ def rate_change(before: Mapping[str, Any], config: OptimizerConfig, *, step: int
 
     `before` is as `ResolvedConfig.as_json` has it; `config`, which is resolved, and `steps` are those of this run.
     """
-    optimizer = before.get("optimizer") or {}
     of_schedule = ("schedule", "decay_fraction", "learning_rate", "warmup_steps", "final_learning_rate_fraction")
-    stored = {name: optimizer[key] for name in of_schedule if (key := camel_case(name)) in optimizer}
-    steps_before = before.get("steps", steps)
-    was = float(make_schedule(dataclasses.replace(config, **stored), steps=steps_before)(step))
+    try:
+        optimizer, steps_before = before.get("optimizer") or {}, before.get("steps", steps)
+        stored = {name: optimizer[key] for name in of_schedule if (key := camel_case(name)) in optimizer}
+        was = float(make_schedule(dataclasses.replace(config, **stored), steps=steps_before)(step))
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
+        return None  # a damaged record ends no resume: nothing but this sentence comes of it
     rate = float(make_schedule(config, steps=steps)(step))
     if math.isclose(rate, was, rel_tol=0.01):
         return None
