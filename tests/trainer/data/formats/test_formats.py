@@ -474,7 +474,7 @@ def test_compressions_that_are_not_read_are_named(tmp_path, name, compress):
 def test_what_has_structure_is_no_lines_of_text(tmp_path, caplog, name, content, reason):
     (tmp_path / name).write_bytes(content)
     (tmp_path / "a.txt").write_text("a text")
-    assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["a text"]
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path), format="text"))) == ["a text"]
     assert f"1 of 2 files are left out: {name} ({reason})" in caplog.text
     (tmp_path / "a.txt").unlink()
     if reason != "JSON":

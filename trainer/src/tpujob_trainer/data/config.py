@@ -56,7 +56,7 @@ class SourceConfig:
     revision: str | None = None
     """Branch, tag or commit of the dataset. The commit it means when the run begins is kept for the whole run."""
     format: FormatName | None = None
-    """Format of the files. Default: follows from their names."""
+    """Format of the files; others in the folder are left out. Default: follows from their names."""
     text_column: str = "text"
     """The column, or the key of a record, that holds the text; one row is one document."""
     messages_column: str | None = None

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from tpujob_contract.file_names import SAMPLE_BYTES, kind_by_name, why_not_text
 from tpujob_trainer.data.formats.known import format_of_text
@@ -17,10 +18,18 @@ _MARKUP = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|\?xml|svg|!-
 _DESCRIPTIONS = ("README", "LICENSE", "dataset_info", "SHA256SUMS")
 
 
-def known_by_content(
-    root: DataRoot, files: Sequence[DataFile]
-) -> tuple[dict[str, list[DataFile]], list[tuple[str, str]]]:
-    """By format, jsonl or text, the files whose content it is; for each other file, its path and what it is instead.
+@dataclass(frozen=True)
+class LeftOut:
+    """A file that is not read."""
+
+    file: DataFile
+    why: str
+    is_data: bool = False
+    """Whether it is of a format that could be read."""
+
+
+def known_by_content(root: DataRoot, files: Sequence[DataFile]) -> tuple[dict[str, list[DataFile]], list[LeftOut]]:
+    """By format, jsonl or text, the files whose content it is; each other file, and what it is instead.
 
     Args:
         root: of the files.
@@ -35,7 +44,7 @@ def known_by_content(
     for file, what in zip(files, found, strict=True):
         if what in taken:
             taken[what].append(file)
-    return taken, [(file.path, what) for file, what in zip(files, found, strict=True) if what not in taken]
+    return taken, [LeftOut(file, what) for file, what in zip(files, found, strict=True) if what not in taken]
 
 
 def _content(root: DataRoot, file: DataFile) -> str:
@@ -56,15 +65,15 @@ def describes(path: str) -> bool:
     return path.rpartition("/")[2].startswith(_DESCRIPTIONS)
 
 
-def tell(what: str, count: int, left: Sequence[tuple[str, str]]) -> None:
+def tell(what: str, count: int, left: Sequence[LeftOut]) -> None:
     """Logs a warning about the files that are left out, with the names of the first ones.
 
     Args:
         what: the path or data set, as it was written.
         count: of all files there.
-        left: the path of each that is left out, and why.
+        left: those that are left out.
     """
     if left:
-        shown = ", ".join(f"{path} ({why})" for path, why in left[:SHOWN_FILES])
+        shown = ", ".join(f"{each.file.path} ({each.why})" for each in left[:SHOWN_FILES])
         more = f" and {len(left) - SHOWN_FILES:,} more" if len(left) > SHOWN_FILES else ""
         logger.warning("%s: %d of %d files are left out: %s%s", what, len(left), count, shown, more)

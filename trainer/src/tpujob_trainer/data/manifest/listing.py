@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.formats import FORMATS, FileScan, Format, format_named, is_of
 from tpujob_trainer.data.manifest import left_out
-from tpujob_trainer.data.manifest.left_out import known_by_content
+from tpujob_trainer.data.manifest.left_out import LeftOut, known_by_content
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained, find_root, list_files
 from tpujob_trainer.data.sources.folder_kinds import split_of
 from tpujob_trainer.data.sources.named_data import dataset_files, find_tfds_version
@@ -90,6 +90,8 @@ def _counted(rows_of: Callable[[int, int], int], count: int, wanted: int, piece:
 
 logger = logging.getLogger(__name__)
 
+MOST_LEFT_OUT = 0.01
+"""The largest part of the bytes that may be in another format than the rows that are read."""
 _COMMIT = re.compile("@[0-9a-f]{40}")
 
 
@@ -100,6 +102,8 @@ class Listing:
     root: DataRoot
     format: Format
     files: list[DataFile]
+    left: list[LeftOut] = field(default_factory=list)
+    """The other files there, without those that describe the data."""
 
 
 def list_source(config: SourceConfig, field: str) -> Listing:
@@ -191,14 +195,32 @@ def _listing(root: DataRoot, known: Format, files: list[DataFile], fitting: list
     """The files of a format; for texts, also those whose content is text. Logs the files that are left out."""
     named = {file.path for file in fitting}
     others = [file for file in files if file.path not in named]
+    of_others = {file.path for file in others if any(is_of(each, file.path) for each in FORMATS)}
     if known.name == "text":
         # A file of another format is data of its own, even if its content is text.
-        of_others = {file.path for file in others if any(is_of(each, file.path) for each in FORMATS)}
         taken, left = known_by_content(root, [file for file in others if file.path not in of_others])
-        structured = [(file.path, "JSON") for file in taken["jsonl"]]
-        left = [*left, *structured, *((path, "not text") for path in sorted(of_others))]
+        left += [LeftOut(file, "JSON", is_data=True) for file in taken["jsonl"]]
+        left += [LeftOut(file, "not text", is_data=True) for file in others if file.path in of_others]
         fitting = sorted([*fitting, *taken["text"]], key=lambda file: file.path)
     else:
-        left = [(file.path, f"not {known.name}") for file in others if not left_out.describes(file.path)]
+        there = [file for file in others if not left_out.describes(file.path)]
+        left = [LeftOut(file, f"not {known.name}", is_data=file.path in of_others) for file in there]
     left_out.tell(what, len(files), left)
-    return Listing(root, known, fitting)
+    return Listing(root, known, fitting, left)
+
+
+def require_one_format(listing: Listing, config: SourceConfig, field: str) -> None:
+    """Refuses data in two formats, of which one would be left out, unless the configuration says which is meant.
+
+    Raises:
+        ConfigurationError: naming the first files.
+    """
+    left = [each.file for each in listing.left if each.is_data]
+    left_bytes, read_bytes = (sum(file.size for file in files) for files in (left, listing.files))
+    if config.format is None and left_bytes > MOST_LEFT_OUT * (left_bytes + read_bytes):
+        raise ConfigurationError(
+            f"{field}.{'path' if config.path else 'dataset'}: {config.path or config.dataset!r} has "
+            f"files in two formats, {len(listing.files)} {listing.format.name} and {len(left)} other, {left[0].path!r} "
+            f"for one; write format: {listing.format.name} to read those alone, or give a pattern for those that are "
+            "meant"
+        )

@@ -12,7 +12,15 @@ import numpy as np
 from tpujob_trainer.data.column import CODE, Column, plain_rule
 from tpujob_trainer.data.config import FIELD, DataConfig
 from tpujob_trainer.data.formats import FileScan
-from tpujob_trainer.data.manifest.listing import Listing, is_pinned, limited, list_source, root_now, up_to
+from tpujob_trainer.data.manifest.listing import (
+    Listing,
+    is_pinned,
+    limited,
+    list_source,
+    require_one_format,
+    root_now,
+    up_to,
+)
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.permutation import cut_units
 from tpujob_trainer.data.sources.files import DataFile
@@ -41,12 +49,14 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
 
     Raises:
         NotFoundError: no such file, or no permission.
-        ConfigurationError: a file is not of its format or lacks the column, or there are no rows at all.
+        ConfigurationError: a file is not of its format or lacks the column, there are no rows at all, or files of
+            another format would be left out.
     """
     minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
     listings = [list_source(source, field) for field, source in config.sources()]
     sources, scans, units, versions, num_files = [], [], [], [], 0
     for (field, source), listing in zip(config.sources(), listings, strict=True):
+        require_one_format(listing, source, field)
         column = source.column(field)
         sources.append(Source(listing.root.url, listing.format.name, column, source.query))
         listing, found = limited(listing, _scan(listing, column), column, unit_bytes=config.unit_bytes)
