@@ -27,8 +27,8 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ("name", "version"),
     [
         ("etcd", "v3.7.3"),
-        ("kube-apiserver", "v1.35.4"),
-        ("kubectl", "v1.35.4"),
+        ("kube-apiserver", "v1.37.2"),
+        ("kubectl", "v1.37.2"),
         ("jobset", "v0.12.0"),
         ("helm", "v3.22.0"),
     ],

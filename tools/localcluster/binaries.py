@@ -40,7 +40,7 @@ class Program:
 
     @property
     def version(self) -> str:
-        """The version that go.mod requires, e.g. `v1.35.4`; `local` for one of our programs."""
+        """The version that go.mod requires, e.g. `v1.37.2`; `local` for one of our programs."""
         if self.version_of is None:
             return "local"
         match = re.search(

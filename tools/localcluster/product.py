@@ -38,7 +38,7 @@ def deploy(images: NodeImages, client: Client, announce: Callable[[str], object]
 
 def pod_monitors() -> list[Object]:
     """The chart's PodMonitors as Helm renders them for this release."""
-    options = ("--set=image.preloaded=true,metrics.podMonitor.enabled=true", "--kube-version=1.35.0")
+    options = ("--set=image.preloaded=true,metrics.podMonitor.enabled=true", "--kube-version=1.37.0")
     command: list[str | Path] = [
         binaries.path("helm"),
         "template",

@@ -21,7 +21,7 @@ class Module:
 KUBERNETES = {
     "1.31": Module("k8s.io/kubernetes", "v1.31.14", "h1:UtjLfqvXLuSVDdJ4+NpQCIfFkKkLnAAVmxAEMsnkhjk="),
     "1.33": Module("k8s.io/kubernetes", "v1.33.13", "h1:bmH31xUdSzeA5vk0wZAK9MZp11mdLuzUSeKk0qN3hPQ="),
-    "1.35": Module("k8s.io/kubernetes", "v1.35.4", "h1:o/8dBC/pHVpYoGV4OAIytAlNPZbdYVTXJHoYvXC4qzM="),
+    "1.37": Module("k8s.io/kubernetes", "v1.37.2", "h1:A2VDEiObzkYqFTKhSsn0ZEb0RlLEXpHWj93gi2HqEwE="),
 }
 """The oldest that the chart supports, the local cluster's, and one between them."""
 PROMETHEUS_OPERATOR = Module(

@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_api_server_answers_as_the_pinned_version(control_plane: ControlPlane) -> None:
-    assert control_plane.api.get("/version")["gitVersion"] == "v1.35.4"
-    assert "Server Version: v1.35.4" in control_plane.kubectl("version")
+    assert control_plane.api.get("/version")["gitVersion"] == "v1.37.2"
+    assert "Server Version: v1.37.2" in control_plane.kubectl("version")
 
 
 def test_helm_finds_the_cluster(control_plane: ControlPlane, namespace: str) -> None:
