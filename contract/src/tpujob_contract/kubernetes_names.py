@@ -51,6 +51,8 @@ more failures a rule ignored; the second is absent while it is 0 (kubernetes/api
 KUEUE_GROUP = "kueue.x-k8s.io"
 _KUEUE = KUEUE_GROUP + "/"
 KUEUE_QUEUE = _KUEUE + "queue-name"
+KUEUE_PRIORITY_CLASS = _KUEUE + "priority-class"
+"""Label of a job: its WorkloadPriorityClass, which orders it in its queue; `spec.priorityClassName` also orders pods."""
 MULTIKUEUE = _KUEUE + "multikueue"
 """In `spec.managedBy`: Kueue runs the job in another cluster."""
 KUEUE_PREBUILT_WORKLOAD = _KUEUE + "prebuilt-workload-name"

@@ -66,6 +66,18 @@ def test_priority_and_the_time_of_a_provisioning_request_are_kueues() -> None:
     assert workload["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "3600"}
 
 
+def test_kueues_own_priority_goes_before_that_of_pods() -> None:
+    label = {"kueue.x-k8s.io/priority-class": "urgent"}
+    job = _load(labels={**label, "team": "a"}, priorityClassName="high")
+    workload = build_workload(job, JobSettings(), priority=7)
+    name = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"}
+    assert (workload["spec"]["priorityClassRef"], workload["spec"]["priority"]) == (name, 7)
+    labels = build_jobset(job, JobSettings())["metadata"]["labels"]
+    assert label.items() <= labels.items()
+    assert "team" not in labels
+    assert not label.keys() & build_jobset(_load(labels=label, queue=None), JobSettings())["metadata"]["labels"].keys()
+
+
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 def test_workload_of_multikueue_is_named_where_kueue_named_it(kind: str) -> None:
     """A label up to Kueue 0.17, an annotation since 0.18; without a queue it is nobody's."""

@@ -313,6 +313,7 @@ SELDOM = {
     ("get", "kueue.x-k8s.io", "workloads"),  # the same
     ("patch", "kueue.x-k8s.io", "workloads"),  # the same
     ("get", "scheduling.k8s.io", "priorityclasses"),  # the same
+    ("get", "kueue.x-k8s.io", "workloadpriorityclasses"),  # the same
     ("get", "kueue.x-k8s.io", "clusterqueues"),  # of a job with minSlices in a queue: test_kueue
     ("get", "visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"),  # with Kueue: test_kueue
 }

@@ -114,8 +114,9 @@ def _is_free(jobs: Jobs) -> bool:
 
 
 def _create_queues(plane: ControlPlane) -> None:
-    for name, value in (("low", 1), ("high", 2)):
-        plane.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+    plane.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "low"}, "value": 1})
+    urgent = {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 2}
+    plane.api.create(f"/apis/{API_VERSION}/workloadpriorityclasses", urgent)
     create(plane, "Topology", "pools", {"levels": [{"nodeLabel": POOL}, {"nodeLabel": "kubernetes.io/hostname"}]})
     accelerator = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in QUOTAS.items()]
@@ -261,7 +262,7 @@ def test_wait_in_a_queue_is_explained(crowded: Jobs) -> None:
     crowded.create("third", **wide, priorityClassName="low")
     wait_for_words(crowded, "third", f"1 workload is ahead of it {IN_ALL}, 1 of them in queue small.")
 
-    crowded.create("big", **wide, priorityClassName="high")
+    crowded.create("big", labels={kubernetes_names.KUEUE_PRIORITY_CLASS: "urgent"}, **wide)
     wait_for_words(crowded, "llama", f"preempted by JobSet {crowded.namespace}/big")
     wait_for_its_place(crowded, "big")
     wait_for_words(crowded, "third", f"2 workloads are ahead of it {IN_ALL}, 2 of them in queue small.")

@@ -8,10 +8,11 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.place import is_over, place_step
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import PRIORITY_CLASSES, WORKLOADS, Storage, Target
+from tpujob_operator.kube.client import PRIORITY_CLASSES, QUEUE_PRIORITY_CLASSES, WORKLOADS, Storage, Target
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.observe.workloads import interval_seconds, workloads_of
+from tpujob_resource.models.job import queue_priority_class
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +76,14 @@ class Places:
         return OVER_SECONDS if observed.spec.suspend or is_over(observed) else interval
 
     async def _priority(self, observed: Observed) -> int | None:
-        name = observed.spec.priority_class_name
+        of_queue = next(iter(queue_priority_class(observed.manifest["metadata"]).values()), None)
+        resource, name = (
+            (QUEUE_PRIORITY_CLASSES, of_queue) if of_queue else (PRIORITY_CLASSES, observed.spec.priority_class_name)
+        )
         if name is None:
             return None
         try:
-            found = await self._storage.get(PRIORITY_CLASSES, None, name)
+            found = await self._storage.get(resource, None, name)
         except errors.Forbidden:
             return None  # an operator for some namespaces may not read cluster-wide objects
         return None if found is None else int(found["value"])

@@ -41,7 +41,7 @@ def place_step(
         observed: The job.
         workloads: All that were made for it.
         settings: Of this installation.
-        priority: Value of its PriorityClass; None: it has none.
+        priority: Value of its class, a WorkloadPriorityClass or else a PriorityClass; None: it has none.
     """
     there = [each for each in workloads if not _is_true(each, "Finished")]
     pause = float(grace_seconds(observed.spec, settings))

@@ -39,6 +39,7 @@ NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies")
 
 _KUEUE_VERSIONS = tuple(f"{kubernetes_names.KUEUE_GROUP}/{version}" for version in ("v1beta2", "v1beta1"))
 """That Kueue has served, the newest first; the fields that are read here are the same in all."""
+QUEUE_PRIORITY_CLASSES = Resource(_KUEUE_VERSIONS[0], "workloadpriorityclasses")
 WORKLOADS = tuple(Resource(version, "workloads") for version in _KUEUE_VERSIONS)
 CLUSTER_QUEUES = tuple(Resource(version, "clusterqueues") for version in _KUEUE_VERSIONS)
 LOCAL_QUEUES = tuple(Resource(f"visibility.{version}", "localqueues") for version in _KUEUE_VERSIONS)

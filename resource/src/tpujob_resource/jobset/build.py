@@ -18,7 +18,7 @@ from tpujob_resource.jobset.failure_policy import failure_policy, pod_failure_po
 from tpujob_resource.jobset.pod import pod_template
 from tpujob_resource.jobset.volumes import volume_annotations
 from tpujob_resource.models.fields import changing_in_place
-from tpujob_resource.models.job import TpuTrainingJob, is_elastic, prebuilt_workload, shares_units
+from tpujob_resource.models.job import TpuTrainingJob, is_elastic, prebuilt_workload, queue_priority_class, shares_units
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Spec
 
@@ -94,8 +94,10 @@ def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
     annotations |= scheduling.jobset_annotations(job)
     labels = child_labels(job, incarnation)
     if job.spec.queue is not None:
-        prebuilt = prebuilt_workload(job.metadata.model_dump())
-        labels |= {kubernetes_names.KUEUE_QUEUE: job.spec.queue, **prebuilt["labels"]}
+        metadata_of_job = job.metadata.model_dump()
+        prebuilt = prebuilt_workload(metadata_of_job)
+        labels |= {kubernetes_names.KUEUE_QUEUE: job.spec.queue, **queue_priority_class(metadata_of_job)}
+        labels |= prebuilt["labels"]
         annotations |= prebuilt["annotations"]
     metadata: Object = {
         "name": job.metadata.name,

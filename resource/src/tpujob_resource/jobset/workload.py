@@ -11,7 +11,7 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_resource.jobset.build import build_jobset, owner_references
-from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.job import TpuTrainingJob, queue_priority_class
 from tpujob_resource.models.settings import JobSettings
 
 type Object = dict[str, Any]
@@ -33,7 +33,7 @@ def build_workload(job: TpuTrainingJob, settings: JobSettings, *, priority: int 
     Args:
         job: A job in a cluster.
         settings: Images and defaults of this installation.
-        priority: Value of the job's PriorityClass; None: it has none.
+        priority: Value of the job's class, a WorkloadPriorityClass or else a PriorityClass; None: it has none.
     """
     assert job.metadata.uid is not None  # set by the API server
     jobset = build_jobset(job, settings)
@@ -44,8 +44,14 @@ def build_workload(job: TpuTrainingJob, settings: JobSettings, *, priority: int 
         "podSets": [_pod_set(each) for each in jobset["spec"]["replicatedJobs"]],
     }
     if priority is not None:
-        name = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": job.spec.priority_class_name}
-        spec |= {"priorityClassRef": name, "priority": priority}
+        of_queue = queue_priority_class(job.metadata.model_dump())
+        group, kind = (
+            (kubernetes_names.KUEUE_GROUP, "WorkloadPriorityClass")
+            if of_queue
+            else ("scheduling.k8s.io", "PriorityClass")
+        )
+        name = next(iter(of_queue.values()), job.spec.priority_class_name)
+        spec |= {"priorityClassRef": {"group": group, "kind": kind, "name": name}, "priority": priority}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",

@@ -96,6 +96,12 @@ def other_manager(managed_by: str | None) -> str | None:
     return managed_by if managed_by not in (None, "", kubernetes_names.OPERATOR) else None
 
 
+def queue_priority_class(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The label of a job's WorkloadPriorityClass, for its JobSet; empty: it has none."""
+    labels = metadata.get("labels") or {}
+    return {key: value for key, value in labels.items() if key == kubernetes_names.KUEUE_PRIORITY_CLASS}
+
+
 def prebuilt_workload(metadata: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """The Workload that MultiKueue has copied to this cluster with a job, for the metadata of the job's JobSet.
 
