@@ -31,13 +31,14 @@ OF_ANOTHER_FORM = (
     [
         "contexts: [", "", "contexts: []", "contexts: " + "[" * 5000, f"contexts: {BOMB}",
         "[]", "3", "contexts: abc", "contexts: [{}]", "contexts: [1]", OF_ANOTHER_FORM.format(3, "{}"),
-        OF_ANOTHER_FORM.format("'http://a'", "{token: ☃}"), OF_ANOTHER_FORM.format("'http://a'", "abc"),
+        OF_ANOTHER_FORM.format("'http://a'", "{token: ☃}"), OF_ANOTHER_FORM.format("'http://a'", r'{token: "a\nb"}'),
+        OF_ANOTHER_FORM.format("'http://a'", "abc"),
         OF_ANOTHER_FORM.format("'http://a', proxy-url: '::::'", "{}"),
     ],
     ids=[
         "no YAML", "empty", "no context", "deep", "aliases of aliases", "a list", "a number", "text for contexts",
         "empty context", "a number for a context", "a number for a server", "a token that no header holds",
-        "text for a user", "no address of a proxy",
+        "a token of two lines", "text for a user", "no address of a proxy",
     ],
 )  # fmt: skip
 def test_a_kubeconfig_that_cannot_be_used_is_told(

@@ -39,6 +39,21 @@ def test_run_goes_on_without_an_output(program: Path, output: str) -> None:
     assert (program / "done").exists()
 
 
+def test_no_description_of_a_terminal_ends_a_run(program: Path) -> None:
+    odd = {
+        "COLUMNS": "9" * 5000,
+        "LINES": "9" * 5000,
+        "TERM": "x" * 5000,
+        "FORCE_COLOR": "x",
+        "LANG": "xx",
+        "TZ": "x/y",
+    }
+    command = [*TPUJOB, "run", "lines.py", "--accelerator", "cpu:1x1"]
+    done = subprocess.run(command, cwd=program, capture_output=True, env={**os.environ, **odd}, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (program / "done").exists()
+
+
 @pytest.mark.parametrize("verb", ["explain", "--help", "run --help", "--version"])
 @pytest.mark.parametrize("where", ["> /dev/full", "| true"])
 def test_no_verb_ends_with_a_traceback(tmp_path: Path, verb: str, where: str) -> None:

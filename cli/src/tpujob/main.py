@@ -28,6 +28,9 @@ from tpujob.commands import (
 
 # Pydantic would read the metadata of every installed package in search of plugins, which nothing here uses.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+for _name in ("COLUMNS", "LINES"):
+    if len(os.environ.get(_name, "")) > 5:  # rich makes any digits a number, and Python refuses thousands of them
+        del os.environ[_name]
 
 SUMMARY_CHARACTERS = 55
 """The longest summary of a command, so that `--help` fits 80 columns."""

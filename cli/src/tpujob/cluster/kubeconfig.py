@@ -38,7 +38,8 @@ def open_client(context: str | None) -> tuple[Any, str, str]:
             merged.config, active_context=context, config_base_path=None, config_persister=merged.save_changes
         )
         loader.load_and_set(configuration)
-        "\n".join(configuration.api_key.values()).encode("ascii")  # as a header takes it
+        if not all(key.isascii() and key.isprintable() for key in configuration.api_key.values()):
+            raise ValueError("the token of its user has a line break or a letter that is not ASCII")
         client, chosen = ApiClient(configuration), loader.current_context
         return client, chosen["name"], chosen["context"].get("namespace") or "default"
     except (ConfigException, YAMLError, RecursionError, AttributeError, LookupError, TypeError, ValueError) as error:
