@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.model.attention import splash
 from tpujob_trainer.model.attention.blocked import blocked_attention
 from tpujob_trainer.model.axes import CONTEXT, ROW_AXES, TENSOR
 from tpujob_trainer.model.partitioning import POSITIONS, of_each_device
@@ -48,8 +47,11 @@ def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_int
     """
     length = segment_ids.shape[1]
     device = mesh.devices.flat[0]
-    is_tpu = device.platform == "tpu" or is_interpreted
-    by_kernel = is_tpu and splash.is_possible(length // mesh.shape[CONTEXT], shape.head_dim)
+    by_kernel = False
+    if device.platform == "tpu" or is_interpreted:
+        from tpujob_trainer.model.attention import splash  # half a second of processor, which other devices save
+
+        by_kernel = splash.is_possible(length // mesh.shape[CONTEXT], shape.head_dim)
     if by_kernel:
 
         def with_window(window: int | None) -> Callable[..., jax.Array]:
@@ -78,6 +80,8 @@ def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_int
 def _by_kernel(
     shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: int | None, is_interpreted: bool
 ) -> Callable[..., jax.Array]:
+    from tpujob_trainer.model.attention import splash
+
     length = segment_ids.shape[1]
     kernel, spec = splash.make_kernel(
         heads=shape.heads,
