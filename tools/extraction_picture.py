@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from tpujob.questions.extraction import Facts, screen
+from tpujob.job.questions.extraction import Facts, screen
 
 WIDTH = 78
 TITLE = "tpujob extract status DIRECTORY --watch"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tpujob.job.questions import trainer_program
+from tpujob.job.questions.trainer_program import Program
 from tpujob.output.errors import CommandError
-from tpujob.questions import trainer_program
-from tpujob.questions.trainer_program import Program
 from tpujob_contract.job_facts import Place, Question
 from tpujob_trainer.storage.remote import RETRYING
 from tpujob_trainer.tasks.job_facts import facts_of

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from tpujob.cluster import client, watch
 from tpujob.cluster.describe import describe
 from tpujob.cluster.logs import gcloud_command
+from tpujob.job.questions.checkpoints import attempt_lines
 from tpujob.main import OTHER_WORDS, app
-from tpujob.questions.checkpoints import attempt_lines
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = {"metadata": {"name": "llama", "creationTimestamp": "2029-12-31T00:00:00Z"}, "spec": {"accelerator": "v5e-16"}}

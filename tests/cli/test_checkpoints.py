@@ -1,6 +1,6 @@
 """What `tpujob checkpoint` makes of the facts about a directory."""
 
-from tpujob.questions.checkpoints import sentences, table, verdicts
+from tpujob.job.questions.checkpoints import sentences, table, verdicts
 
 CHECKPOINT = {
     "step": 400,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tpujob.job.questions.trainer_program import Program, ask, follow
 from tpujob.output.errors import CommandError
-from tpujob.questions.trainer_program import Program, ask, follow
 from tpujob_contract.job_facts import Place, Question
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from tests.fuzz.target import Target
 from tests.trainer.corpus.extract.test_shards import make_table
 from tests.trainer.model.weights.make_reference import FOLDER as MODELS
-from tpujob.questions.checkpoints import attempt_lines, report_lines, sentences, table
-from tpujob.questions.extraction import describe, verified
+from tpujob.job.questions.checkpoints import attempt_lines, report_lines, sentences, table
+from tpujob.job.questions.extraction import describe, verified
 from tpujob_trainer.checkpoint import inspection, layout, lease, local_file, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention, Settings

@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 """Type checkers take this name as true; an import of `typing` would take milliseconds."""
 
 if TYPE_CHECKING:
-    from tpujob.api.jobs import Job, JobFailed, get, list_jobs, logs, resume, retry, stop, submit, wait
-    from tpujob.api.runs import Run, RunFailed, run
+    from tpujob.commands.api.jobs import Job, JobFailed, get, list_jobs, logs, resume, retry, stop, submit, wait
+    from tpujob.commands.api.runs import Run, RunFailed, run
     from tpujob.output.errors import CommandError
 
 __all__ = [
@@ -36,9 +36,9 @@ __all__ = [
 
 _ROOMS = {
     "CommandError": "tpujob.output.errors",
-    "Run": "tpujob.api.runs",
-    "RunFailed": "tpujob.api.runs",
-    "run": "tpujob.api.runs",
+    "Run": "tpujob.commands.api.runs",
+    "RunFailed": "tpujob.commands.api.runs",
+    "run": "tpujob.commands.api.runs",
 }
 
 
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_ROOMS.get(name, "tpujob.api.jobs")), name)
+    return getattr(importlib.import_module(_ROOMS.get(name, "tpujob.commands.api.jobs")), name)
 
 
 def __dir__() -> list[str]:

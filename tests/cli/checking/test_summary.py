@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from tests.operator.manifests import manifest
 from tests.wrong_inputs.files import BOMB
 from tpujob.job.job_file import read_job
+from tpujob.job.questions.compiled import describe_compiled, fastest
+from tpujob.job.questions.facts_text import lines
+from tpujob.job.questions.job_facts import check_job
 from tpujob.main import app
-from tpujob.questions.compiled import describe_compiled, fastest
-from tpujob.questions.facts_text import lines
-from tpujob.questions.job_facts import check_job
 from tpujob_contract import ExitCode
 from tpujob_resource.topology.tables import GENERATIONS
 

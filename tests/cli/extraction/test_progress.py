@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
+from tpujob.job.questions.extraction import describe, priced, verified, watched
 from tpujob.output.words import digits, duration, size
-from tpujob.questions.extraction import describe, priced, verified, watched
 
 STATUS = {
     "units": 100,

@@ -83,11 +83,11 @@ def check(
     from tpujob.job.code.job_code import importable, refuse_unpinned
     from tpujob.job.edit_file import write_trainer_fields
     from tpujob.job.job_file import read_job
+    from tpujob.job.questions.compiled import fastest
+    from tpujob.job.questions.estimates import MEGABYTE
+    from tpujob.job.questions.facts_text import lines
+    from tpujob.job.questions.job_facts import check_job
     from tpujob.output.errors import CommandError
-    from tpujob.questions.compiled import fastest
-    from tpujob.questions.estimates import MEGABYTE
-    from tpujob.questions.facts_text import lines
-    from tpujob.questions.job_facts import check_job
 
     is_text = output is OutputFormat.TEXT
     with problems_on_stderr():

@@ -32,8 +32,8 @@ def ls(directory: Directory, output: Output = OutputFormat.TEXT) -> None:
 
     Of each: step, time, size, tokens trained on, and the losses that are known.
     """
-    from tpujob.questions.checkpoints import table
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.checkpoints import table
+    from tpujob.job.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
         found = ask(Program.CHECKPOINTS, directory)
@@ -50,8 +50,8 @@ def show_one(
 
     Size, losses, position in the data, processes, versions and model.
     """
-    from tpujob.questions.checkpoints import sentences
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.checkpoints import sentences
+    from tpujob.job.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
         found = ask(Program.CHECKPOINTS, directory, "newest" if step is None else str(step))
@@ -68,8 +68,8 @@ def verify(
 
     Changes nothing. Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
     """
-    from tpujob.questions.checkpoints import verdicts
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.checkpoints import verdicts
+    from tpujob.job.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
         found = ask(Program.STORED_ARRAYS, "verify", directory, *([] if step is None else [str(step)]))
@@ -94,7 +94,7 @@ def export(
     and `data.tokenizer` of the run, which must still be there. The weights of `model.custom` are written by the paths
     of its parameters, with a model.json of arguments and step.
     """
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
         newest = "newest" if step is None else str(step)
@@ -129,7 +129,7 @@ def verify_export(
     of a text longer than the model's sliding window and unscaled context if these are at most 4096. Exit code 1 if they
     differ by more than 0.001.
     """
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
         found = ask(Program.EXPORTED_WEIGHTS, directory, python or "", *(ignore or []))

@@ -73,9 +73,9 @@ def inspect(
     of hosts. For a job, rows are shown after its template or messages are applied, and its batchSize, sequenceLength
     and seed replace the options. JSON and YAML have all tokens of the batch.
     """
+    from tpujob.job.questions.data import InspectionRequest, describe, inspect_data, of_job
     from tpujob.job.template import source_of
     from tpujob.output.errors import CommandError
-    from tpujob.questions.data import InspectionRequest, describe, inspect_data, of_job
 
     with problems_on_stderr():
         data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}

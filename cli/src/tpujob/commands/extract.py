@@ -29,8 +29,8 @@ def status(
 
     Units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause.
     """
-    from tpujob.questions.extraction import describe, priced, watched
-    from tpujob.questions.trainer_program import Program, ask, follow
+    from tpujob.job.questions.extraction import describe, priced, watched
+    from tpujob.job.questions.trainer_program import Program, ask, follow
 
     asked = (Program.EXTRACTION, "status", directory)
     with problems_on_stderr():
@@ -59,8 +59,8 @@ def verify(
     Every unit must be done, and every file must match what its worker recorded. Prints a line for each problem; exit
     code 1 if there is any.
     """
-    from tpujob.questions.extraction import verified
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.extraction import verified
+    from tpujob.job.questions.trainer_program import Program, ask
 
     options = {"--read-all": read_all, "--repair": repair}
     with problems_on_stderr():
@@ -88,8 +88,8 @@ def merge(
     Writes an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`. Nothing is copied. Every unit must
     be done, unless --partial is given; merge again for the rest.
     """
-    from tpujob.questions.extraction import verified
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.extraction import verified
+    from tpujob.job.questions.trainer_program import Program, ask
 
     options = {"--remove-leftovers": remove_leftovers, "--partial": partial}
     with problems_on_stderr():

@@ -62,8 +62,8 @@ def logs(
 
 def _attempts(job: Mapping[str, Any]) -> None:
     """Prints how the attempts of a job ended."""
-    from tpujob.questions.checkpoints import attempt_lines
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.checkpoints import attempt_lines
+    from tpujob.job.questions.trainer_program import Program, ask
     from tpujob_contract.reports.report import ATTEMPTS
 
     directory = job["spec"].get("checkpointDir")

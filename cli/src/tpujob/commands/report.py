@@ -27,8 +27,8 @@ def report(
     Loss by step, tokens and time, speed, restarts, checkpoints, samples. Several runs share each plot. The file has no
     scripts and loads nothing.
     """
-    from tpujob.questions.checkpoints import report_lines
-    from tpujob.questions.trainer_program import Program, ask
+    from tpujob.job.questions.checkpoints import report_lines
+    from tpujob.job.questions.trainer_program import Program, ask
 
     with problems_on_stderr():
         found = ask(Program.RUN_REPORT, {"directories": directories, "out": str(out)})

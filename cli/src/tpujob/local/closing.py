@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob.job.questions.trainer_program import Program, ask
 from tpujob.local.display import ending_line
 from tpujob.local.outcome import Outcome
 from tpujob.local.reports import message_of, tail
 from tpujob.output.errors import CommandError
 from tpujob.output.words import counted, of_not_finite, sparkline
-from tpujob.questions.trainer_program import Program, ask
 from tpujob_contract import ExitCode, storage_address
 from tpujob_resource.models.phases import Phase
 

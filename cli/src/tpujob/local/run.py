@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from tpujob.job.code.job_code import importing_code, unpack_code, with_local_code
+from tpujob.job.questions.trainer_facts import ask_trainer, require_no_problem
 from tpujob.local import runs
 from tpujob.local.announcements import Announcements, has_units
 from tpujob.local.closing import Closing, drawn, short_path
@@ -24,7 +25,6 @@ from tpujob.local.reports import Report, ReportReader, last_report, message_of
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob.output.errors import CommandError
-from tpujob.questions.trainer_facts import ask_trainer, require_no_problem
 from tpujob_contract import environment as names
 from tpujob_contract import ports, shared_secret, storage_address
 from tpujob_contract.job_facts import Facts

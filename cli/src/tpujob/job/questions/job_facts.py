@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob.job.questions.compiled import compile_job
+from tpujob.job.questions.estimates import Estimates, ExtractionOnChips, TrainingOnDevices, estimate, read_prices
+from tpujob.job.questions.trainer_facts import ask_trainer
 from tpujob.job.yaml_text import read_value
 from tpujob.output.errors import CommandError
-from tpujob.questions.compiled import compile_job
-from tpujob.questions.estimates import Estimates, ExtractionOnChips, TrainingOnDevices, estimate, read_prices
-from tpujob.questions.trainer_facts import ask_trainer
 from tpujob_contract.job_facts import Facts
 from tpujob_resource.jobset.multislice_network import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tpujob.job.questions import trainer_program
+from tpujob.job.questions.trainer_program import Program
 from tpujob.output.errors import CommandError
-from tpujob.questions import trainer_program
-from tpujob.questions.trainer_program import Program
 from tpujob_contract import ExitCode
 from tpujob_contract.job_facts import Facts, Place, Question
 from tpujob_resource.models.job import TpuTrainingJob

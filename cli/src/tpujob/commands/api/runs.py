@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpujob.api.documents import document_of, settings_of
+from tpujob.commands.api.documents import document_of, settings_of
+from tpujob.job.questions.trainer_program import Program, ask
 from tpujob.local import runs
 from tpujob.local.placement import HostOptions, placed_document, placed_file
 from tpujob.local.run import run_job
 from tpujob.output.errors import CommandError
 from tpujob.output.words import absolute
-from tpujob.questions.trainer_program import Program, ask
 from tpujob_contract import ExitCode
 from tpujob_resource.models.job import TpuTrainingJob
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from tpujob.job.questions.compiled import describe_compiled
+from tpujob.job.questions.estimates import COMPILE_SECONDS, GIB, MEGABYTE, UTILISATION, Cost, ExtractionOnChips
+from tpujob.job.questions.estimates import TrainingOnDevices as OnDevices
+from tpujob.job.questions.job_facts import JobFacts
 from tpujob.output.words import counted, digit_range, magnitude, size, time_range
-from tpujob.questions.compiled import describe_compiled
-from tpujob.questions.estimates import COMPILE_SECONDS, GIB, MEGABYTE, UTILISATION, Cost, ExtractionOnChips
-from tpujob.questions.estimates import TrainingOnDevices as OnDevices
-from tpujob.questions.job_facts import JobFacts
 from tpujob_contract.job_facts import ExtractionBounds, ExtractionForecast, TrainingFigures, TrainingForecast
 from tpujob_resource.rules.maxtext import MaxTextRun
 

@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 from tpujob.job.job_file import read_job
+from tpujob.job.questions.trainer_program import Program, ask
 from tpujob.output.errors import CommandError
 from tpujob.output.words import counted, size
-from tpujob.questions.trainer_program import Program, ask
 
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpujob.api.documents import document_of, settings_of
-from tpujob.api.runs import read_checkpoints, read_metrics
 from tpujob.cluster import changing, watch
 from tpujob.cluster.client import Cluster, Object
 from tpujob.cluster.logs import job_logs
 from tpujob.cluster.replacing import submit_job
+from tpujob.commands.api.documents import document_of, settings_of
+from tpujob.commands.api.runs import read_checkpoints, read_metrics
 from tpujob.job.code.job_code import attach
 from tpujob.job.job_file import load_document
 from tpujob.job.set_fields import with_fields

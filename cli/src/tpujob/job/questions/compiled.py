@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tpujob.job.questions import trainer_program
+from tpujob.job.questions.trainer_program import Program
 from tpujob.output.errors import CommandError
-from tpujob.questions import trainer_program
-from tpujob.questions.trainer_program import Program
 from tpujob_resource.jobset.multislice_network import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
