@@ -15,10 +15,10 @@ from tools import diagrams
 from tools.structure.fields import yaml_blocks
 from tpujob.main import app
 from tpujob_contract.kubernetes_names import API_VERSION, KIND
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -17,7 +17,7 @@ from tests.harness.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON
 from tests.launcher.conftest import Launch
 from tools.localcluster.processes import is_alive
 from tpujob_contract.commands import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
-from tpujob_launcher.carrier.archive import write_launcher
+from tpujob_launcher.code.carrier import write_launcher
 
 
 @functools.cache

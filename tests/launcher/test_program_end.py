@@ -15,7 +15,7 @@ from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
 from tpujob_contract.environment import read_environment
 from tpujob_contract.reports.termination_message import failed_at, failure_line, stopped_at
-from tpujob_launcher.carrier.archive import write_launcher
+from tpujob_launcher.code.carrier import write_launcher
 from tpujob_launcher.supervise import start_hook
 from tpujob_launcher.supervise.attempts import FAILED_EXIT_SECONDS, has_peers
 from tpujob_launcher.supervise.program_end import ProgramEnds

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tpujob_resource.errors import InvalidField
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
 
 TRAINER: dict[str, Any] = {"model": {"preset": "tiny"}, "data": {"path": "gs://bucket/text/*.parquet"}, "steps": 10}

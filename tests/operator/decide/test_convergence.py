@@ -21,10 +21,10 @@ from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.from_objects import jobset_state
 from tpujob_operator.observe.state import Ended, JobSetState, Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.models.phases import EDITABLE_PHASES
 from tpujob_resource.rules.load import Status, load_job, without_status
+from tpujob_resource.topology.errors import InvalidJob
 
 SETTINGS = Settings(network_policies=False)
 SETTLED_PASSES = 90

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.slice_counts import possible_counts
 from tpujob_resource.rules.trainer_rules import trainer_contradictions
+from tpujob_resource.topology.errors import InvalidJob
 from tpujob_trainer.config.resolve import resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.values.errors import ConfigurationError

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 FORM = "is neither gs://BUCKET/PATH nor an absolute path; write one of them"
 CONSOLE = "https://console.cloud.google.com/storage/browser"

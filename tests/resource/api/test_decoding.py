@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.models import decoding
 from tpujob_resource.models.decoding import MAX_LEVELS, MAX_SPEC_BYTES, UNREADABLE, decoded, is_deep, readable
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 LEVELS = [MAX_LEVELS + 1, 500, 1_100, 3_000, 9_000]
 JSON = st.recursive(

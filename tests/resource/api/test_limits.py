@@ -6,9 +6,9 @@ import pytest
 
 from tests.operator.manifests import container_manifest, manifest
 from tpujob_contract.quantity import quantity
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.rules.load import load_job, without_status
+from tpujob_resource.topology.errors import InvalidJob
 
 KNOWN = [field.alias or name for name, field in Spec.model_fields.items()]
 ENV = {"name": "A", "value": "1"}

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tests.operator.manifests import container_manifest, manifest
 from tests.resource.api.test_load import GOOD
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 FIELDS = [field.alias or name for name, field in Spec.model_fields.items()]
 VALUES = st.recursive(

@@ -10,11 +10,11 @@ from tests.operator.manifests import manifest
 from tests.wrong_inputs.row import Wrong
 from tests.wrong_inputs.table import WRITTEN, WRONG
 from tpujob_contract.field_rules import Rule, broken
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.table import RULES
 from tpujob_resource.rules.trainer_rules import block_rules
+from tpujob_resource.topology.errors import InvalidJob
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "refusals.md"
 LONGEST = 240

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.slice_counts import possible_counts, shrink_after_seconds
 from tpujob_resource.rules.table import SHRINK_AFTER_SECONDS
+from tpujob_resource.topology.errors import InvalidJob
 
 TRAINER: dict[str, Any] = {"model": {"preset": "tiny"}, "data": {"path": "/data"}, "steps": 10}
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import TRAINER, manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.trainer_rules import presets, trainer_contradictions
+from tpujob_resource.topology.errors import InvalidJob
 
 STEPS = {key: value for key, value in TRAINER.items() if key != "steps"}
 TINY_TOKENS: int = presets()["tiny"]["batchTokens"]

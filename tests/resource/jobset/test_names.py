@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operator.manifests import manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 SUFFIX = "-abcde"

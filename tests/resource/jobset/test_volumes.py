@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 from tpujob_resource.topology.parse import ACCELERATOR_LABEL, COUNT_LABEL, TOPOLOGY_LABEL
 
 V3, V5E, V6E = "tpu-v3-slice", "tpu-v5-lite-podslice", "tpu-v6e-slice"

@@ -3,7 +3,7 @@ from math import prod
 
 import pytest
 
-from tpujob_resource.errors import InvalidField
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.parse import (
     COUNT_LABEL,
     MAX_CPU_DEVICES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_resource.errors import InvalidField
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.parse import parse_accelerator
 from tpujob_resource.topology.suggestions import FORMS
 

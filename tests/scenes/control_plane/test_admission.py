@@ -16,9 +16,9 @@ from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
 from tpujob_operator.base.settings import Settings
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.errors import InvalidJob
 from tpujob_resource.topology.tables import GENERATIONS
 
 pytestmark = pytest.mark.control_plane

@@ -5,9 +5,9 @@ import pytest
 from tests.operator.manifests import manifest
 from tests.wrong_inputs.examples import block_example
 from tpujob_contract.field_rules import Rule
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.trainer_rules import block_rules
+from tpujob_resource.topology.errors import InvalidJob
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.values.errors import ConfigurationError

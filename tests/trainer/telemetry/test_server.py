@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from tpujob_contract.connections import http_server, pages
+from tpujob_contract import http_server
 from tpujob_trainer.telemetry import server
 
 
@@ -63,7 +63,7 @@ def test_threads_do_not_keep_a_process_alive(running):
 
 
 def test_outside_a_pod_only_this_machine_may_ask():
-    assert pages.address(in_pod=False) == "127.0.0.1"
+    assert http_server.address(in_pod=False) == "127.0.0.1"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -71,7 +71,7 @@ def test_report_of_a_pod_is_served_to_both_families(host):
     """A pod of a cluster without IPv4 has an address of IPv6 alone."""
     if host == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 on this machine")
-    server = pages.serve({}, host=pages.address(in_pod=True), port=0)
+    server = http_server.serve({}, host=http_server.address(in_pod=True), port=0)
     assert server is not None
     with contextlib.closing(server):
         socket.create_connection((host, server.port), timeout=10).close()

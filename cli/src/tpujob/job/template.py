@@ -9,7 +9,7 @@ from typing import Any
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names, storage_address
 from tpujob_contract.file_names import FILE_ENDINGS
-from tpujob_resource.errors import InvalidField
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.parse import parse_accelerator
 
 VOCABULARY_OF_BYTES = ("tiny", "small")

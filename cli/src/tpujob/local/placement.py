@@ -13,8 +13,8 @@ from tpujob.local.tpu_machine import TpuMachine
 from tpujob.output.errors import CommandError
 from tpujob.output.words import counted
 from tpujob_contract import ports
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.parse import parse_accelerator
 
 AUTO = "auto"

@@ -1,1 +1,4 @@
-"""A job's own code: downloads its archive, verifies it by its digest, unpacks it, and puts it on PYTHONPATH."""
+"""A job's own code: downloads its archive, verifies it by its digest, unpacks it, and puts it on PYTHONPATH.
+
+`carrier` brings the launcher itself, as one file.
+"""

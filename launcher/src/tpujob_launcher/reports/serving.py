@@ -9,9 +9,9 @@
 import json
 from typing import Any, Callable, Mapping, Optional
 
-from tpujob_contract.connections import pages
-from tpujob_contract.connections.http_server import HttpServer
+from tpujob_contract import http_server
 from tpujob_contract.environment import DistributedProcess, Process
+from tpujob_contract.http_server import HttpServer
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import PATH
 
@@ -44,10 +44,10 @@ def serve_report(
 ) -> Optional[HttpServer]:
     """A running server of both pages; None: the port is taken."""
     served = {
-        PATH: (pages.JSON, lambda: json.dumps(report()).encode()),
-        pages.METRICS_PATH: (pages.EXPOSITION, lambda: exposition(report())),
+        PATH: (http_server.JSON, lambda: json.dumps(report()).encode()),
+        http_server.METRICS_PATH: (http_server.EXPOSITION, lambda: exposition(report())),
     }
-    return pages.serve(served, host=pages.address(in_pod="KUBERNETES_SERVICE_HOST" in environ), port=port)
+    return http_server.serve(served, host=http_server.address(in_pod="KUBERNETES_SERVICE_HOST" in environ), port=port)
 
 
 def serve_in_place(process: Process, environ: Mapping[str, str]) -> Optional[HttpServer]:
@@ -64,5 +64,7 @@ def serve_in_place(process: Process, environ: Mapping[str, str]) -> Optional[Htt
             "in_place": in_place.parse(process.in_place_account),
         }
     ).encode()
-    host = pages.address(in_pod="KUBERNETES_SERVICE_HOST" in environ)
-    return pages.serve({in_place.PATH: (pages.JSON, lambda: content)}, host=host, port=process.in_place_port)
+    host = http_server.address(in_pod="KUBERNETES_SERVICE_HOST" in environ)
+    return http_server.serve(
+        {in_place.PATH: (http_server.JSON, lambda: content)}, host=host, port=process.in_place_port
+    )

@@ -26,11 +26,11 @@ from tpujob_operator.decide.checks import completion, creation, node_avoidance, 
 from tpujob_operator.decide.record import status as status_after
 from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
 from tpujob_operator.observe.state import Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.access import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition, sentence
 from tpujob_resource.models.phases import TERMINAL, Phase, Traits, phases_with
 from tpujob_resource.models.status import InPlaceAttempt, Status
+from tpujob_resource.topology.errors import InvalidJob
 
 CHAIN: tuple[Check, ...] = (
     # These restart a job that has ended, so they come before the check that leaves it as it is.

@@ -12,11 +12,11 @@ from typing import Any
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.verdict import Object
 from tpujob_operator.observe.state import Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.jobset.workload import build_workload
 from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
+from tpujob_resource.topology.errors import InvalidJob
 
 
 @dataclass(frozen=True, kw_only=True)

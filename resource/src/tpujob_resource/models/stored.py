@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.models.job import other_manager
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
 
 

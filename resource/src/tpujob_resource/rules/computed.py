@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.limits import spec_size
 from tpujob_resource.rules.slice_counts import rows_of_fewest_slices
 from tpujob_resource.rules.table import MAX_NAME
 from tpujob_resource.rules.trainer_rules import trainer_contradictions, trainer_problems
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.names import SUB_SLICES
 
 MAX_POD_NAME = 63

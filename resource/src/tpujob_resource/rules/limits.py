@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.models import decoding
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
+from tpujob_resource.topology.errors import InvalidField
 
 type Problems = Iterator[str]
 

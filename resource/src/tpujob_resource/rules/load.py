@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.error_messages import describe_problems
 from tpujob_resource.models import decoding
 from tpujob_resource.models.job import Metadata, TpuTrainingJob
@@ -15,6 +14,7 @@ from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Condition, Failure, Status
 from tpujob_resource.rules.limits import broken_limits
 from tpujob_resource.rules.validation import broken_rules
+from tpujob_resource.topology.errors import InvalidJob
 
 __all__ = [
     "Condition",

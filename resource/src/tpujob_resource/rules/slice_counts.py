@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.rules.table import SHRINK_AFTER_SECONDS
 from tpujob_resource.rules.trainer_rules import rows_divide
+from tpujob_resource.topology.errors import InvalidField
 
 type Problems = Iterator[str]
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob_contract.field_rules import ON_VOLUME, Broken, Rule, broken, places
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.messages.error_messages import field_path, quoted
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules import computed
 from tpujob_resource.rules.table import CHECKPOINT_DIR_PATTERN, RULES, TWICE, UNIQUE
+from tpujob_resource.topology.errors import InvalidField
 
 BUCKET_ADDRESS_PATTERN = (
     r"^https?://(?:storage\.(?:googleapis|cloud\.google)\.com/|console\.cloud\.google\.com/storage/browser/)"

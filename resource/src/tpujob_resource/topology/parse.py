@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.topology import suggestions as refusals
+from tpujob_resource.topology.errors import InvalidField
 from tpujob_resource.topology.tables import GENERATIONS, Generation, Shape
 
 FIELD = "spec.accelerator"

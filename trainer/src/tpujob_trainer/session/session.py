@@ -7,8 +7,7 @@ from typing import Protocol, Self
 
 import jax
 
-from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, Process
-from tpujob_contract.connections import pages
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, Process, http_server
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import Phase
 from tpujob_trainer.checkpoint import ownership
@@ -40,7 +39,7 @@ def serve_report(
     server.serve(
         report.snapshot,
         metrics.exposition,
-        host=pages.address(in_pod=in_pod),
+        host=http_server.address(in_pod=in_pod),
         port=process.report_port,
         curve=report.curve,
         name=process.owner,

@@ -7,10 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_contract import environment, profiling, shared_secret
-from tpujob_contract.connections import pages
-from tpujob_contract.connections.http_server import HttpServer, Request, Response, plain
-from tpujob_contract.connections.pages import JSON, Page
+from tpujob_contract import environment, http_server, profiling, shared_secret
+from tpujob_contract.http_server import JSON, HttpServer, Page, Request, Response, plain
 from tpujob_contract.reports.report import PATH
 from tpujob_trainer.telemetry import page
 from tpujob_trainer.telemetry.profiler import BusyError, Profiler
@@ -45,11 +43,11 @@ def serve(
     served: dict[str, Page] = {
         "/": ("text/html; charset=utf-8", lambda: page.render(report(), curve(), name=name)),
         PATH: (JSON, lambda: json.dumps(report()).encode()),
-        pages.METRICS_PATH: (pages.EXPOSITION, metrics),
+        http_server.METRICS_PATH: (http_server.EXPOSITION, metrics),
     }
     if profiler:
         served[profiling.PATH] = (JSON, lambda: json.dumps(profiler.state()).encode())
-    return pages.serve(
+    return http_server.serve(
         served, host=host, port=port, headers=POLICY, post=lambda request: _profile(request, profiler, secret)
     )
 

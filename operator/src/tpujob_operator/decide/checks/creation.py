@@ -12,7 +12,6 @@ from tpujob_operator.decide.checks.queue import is_suspended_without_jobset, lea
 from tpujob_operator.decide.verdict import POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.access import build_secret
 from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.messages.conditions import Reason, sentence
@@ -20,6 +19,7 @@ from tpujob_resource.models.phases import TERMINAL, Phase
 from tpujob_resource.rules.limits import broken_limits
 from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
 from tpujob_resource.rules.warnings import job_warnings
+from tpujob_resource.topology.errors import InvalidJob
 
 INSTALLED_SECONDS = 30.0
 """Until the next check whether JobSet is installed."""

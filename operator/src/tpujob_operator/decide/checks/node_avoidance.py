@@ -13,11 +13,11 @@ from tpujob_operator.decide.checks import running
 from tpujob_operator.decide.checks.between_attempts import is_between_attempts, same_run_anew
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.scheduling import avoidance_label
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.status import NodeFailures
+from tpujob_resource.topology.errors import InvalidJob
 
 LIFTED_AFTER_SECONDS = 60.0
 """Wait for a machine elsewhere. An autoscaler responds within it; while it adds a machine, the job waits longer.

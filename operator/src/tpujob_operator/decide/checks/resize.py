@@ -6,10 +6,10 @@ to go (kubernetes/enhancements:keps/sig-apps/3715-elastic-indexed-job).
 
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.observe.state import Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
+from tpujob_resource.topology.errors import InvalidJob
 
 
 def wanted_workers(observed: Observed, settings: Settings) -> int | None:

@@ -19,11 +19,11 @@ from tpujob_operator.decide.checks.between_attempts import are_all_ready, is_bet
 from tpujob_operator.decide.checks.queue import waiting
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
-from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.times import format_time
 from tpujob_resource.rules.slice_counts import possible_counts, shrink_after_seconds
+from tpujob_resource.topology.errors import InvalidJob
 
 LONGEST_PAUSE_SECONDS = 21_600
 """Between a failed growth and the next one: six hours."""

@@ -5,6 +5,7 @@
 - A limit on connections, at most a quarter of the process's descriptors. One more drops the oldest that is not served
   yet: it is the slowest, and a healthy client has been answered long before.
 - Dropped clients are logged in at most one warning a minute.
+- `serve` has the pages of a process about itself: of a trainer, or of a launcher whose program serves none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import selectors
 import socket
 import threading
 import time
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tpujob_contract import ports
 
@@ -37,6 +38,14 @@ _PAUSE_SECONDS = 0.005
 _CHUNK = 16 << 10
 _BACKLOG = 512
 THREAD = "http-server"
+
+JSON = "application/json"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
+METRICS_PATH = "/metrics"
+
+Page = Tuple[str, Callable[[], bytes]]
+"""Its content type, and a function that returns its content."""
 
 
 class Request(NamedTuple):
@@ -306,3 +315,46 @@ def _encoded(method: str, response: Response) -> bytes:
     )
     head += "".join(f"{name}: {value}\r\n" for name, value in response.headers) + "\r\n"
     return head.encode("latin-1") + (b"" if method == "HEAD" else response.content)
+
+
+def address(*, in_pod: bool) -> str:
+    """The address to listen on: in a pod all, of IPv6, too, where a NetworkPolicy limits access; else this machine."""
+    return ports.EVERY_ADDRESS if in_pod else "127.0.0.1"
+
+
+def serve(
+    pages: Mapping[str, Page],
+    *,
+    host: str,
+    port: int,
+    headers: Sequence[Tuple[str, str]] = (),
+    post: Optional[Handler] = None,
+) -> Optional[HttpServer]:
+    """A running server; None: the port is taken, which is logged, because the program does not depend on it.
+
+    Args:
+        pages: By path.
+        host: The address to listen on.
+        port: The port to listen on; 0: any free one.
+        headers: Additional headers of each page.
+        post: Handles POST; None: POST is refused.
+    """
+
+    def answer(request: Request) -> Response:
+        if request.method == "POST" and post is not None:
+            return post(request)
+        if request.method not in ("GET", "HEAD"):
+            return plain(405, "GET and POST alone are answered here" if post else "GET alone is answered here")
+        found = pages.get(request.path)
+        if found is None:
+            return plain(404, f"there are {', '.join(pages)}")
+        return Response(200, found[0], found[1](), tuple(headers))
+
+    try:
+        server = HttpServer(answer, host=host, port=port)
+    except OSError as error:
+        logger.warning("No %s: port %d of %s: %s", " and ".join(pages), port, host, error.strerror or error)
+        return None
+    server.start()
+    logger.info("Serving %s on %s:%d", " and ".join(pages), host, server.port)
+    return server

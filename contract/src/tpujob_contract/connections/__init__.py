@@ -1,1 +1,0 @@
-"""Ports, and the servers that listen on them."""

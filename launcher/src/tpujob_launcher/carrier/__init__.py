@@ -1,1 +1,0 @@
-"""The launcher as one file, for images that do not contain it."""
