@@ -4,8 +4,8 @@ It is kept in memory, limited by attempts and hosts. The next reconcile, moments
 the job's status.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,23 +45,30 @@ LONGEST_UNTOLD = timedelta(minutes=1)
 to stop, and its reported end is earlier by more than this, the clock of its node is behind."""
 
 
+@dataclass
+class _OfJob:
+    """What was seen of a job; ends, accounts and pods that leave by the pod's uid."""
+
+    ended: dict[Attempt, dict[str, Ended]] = field(default_factory=dict)
+    final_report: tuple[str, str, Progress | None] = ("", "", None)
+    """Uid of the JobSet, when the pod was made, and its report."""
+    accounts: dict[Attempt, dict[str, InPlaceAccount]] = field(default_factory=dict)
+    """Of restarts in the same pods."""
+    leaving: dict[str, tuple[str, Leaving]] = field(default_factory=dict)
+    """With the uid of the JobSet."""
+    stopped: set[str] = field(default_factory=set)
+    """Uids of pods of an earlier start of an attempt, which say nothing about the current one."""
+    replaced: dict[Attempt, dict[str, Ended]] = field(default_factory=dict)
+    """Ends of pods that were replaced, after which the attempt went on."""
+    is_paused: bool = False
+    """Whether its next start is delayed, according to status; a process that does not lead resumes none itself."""
+
+
 class TerminationCache:
     """The ends seen so far, by job, attempt and pod."""
 
     def __init__(self) -> None:
-        self._ended: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
-        self._final_reports: dict[Key, tuple[str, str, Progress]] = {}
-        """Uid of the JobSet, when the pod was made, and its report."""
-        self._accounts: dict[Key, dict[Attempt, dict[str, InPlaceAccount]]] = {}
-        """Of restarts in the same pods; by the pod's uid."""
-        self._leaving: dict[Key, dict[str, tuple[str, Leaving]]] = {}
-        """By the pod's uid; with the uid of its JobSet."""
-        self._stopped: dict[Key, set[str]] = {}
-        """Uids of pods of an earlier start of an attempt, which say nothing about the current one."""
-        self._replaced: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
-        """Ends of pods that were replaced, after which the attempt went on; by the pod's uid."""
-        self._paused: set[Key] = set()
-        """Jobs whose next start is delayed, according to status; a process that does not lead resumes none itself."""
+        self._jobs: dict[Key, _OfJob] = {}
 
     def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False, was_known: bool = True) -> bool:
         """Records how this pod's container failed; returns whether that is new.
@@ -76,42 +83,38 @@ class TerminationCache:
         identity = pod_identity(pod)
         if identity is None:
             return False
-        final = final_report_of_pod(pod)
+        job, final = self._jobs.setdefault(key, _OfJob()), final_report_of_pod(pod)
         made = str(pod["metadata"].get("creationTimestamp", ""))
         # An earlier pod, which workers leave beside its successor, is reported again by each list and at its deletion.
-        if final is not None and made >= self._final_reports.get(key, ("", "", None))[1]:
-            self._final_reports[key] = (identity.jobset_uid, made, final)
+        if final is not None and made >= job.final_report[1]:
+            job.final_report = (identity.jobset_uid, made, final)
         uid, version = pod["metadata"]["uid"], _version(pod)
         account = account_of_pod(pod)
         if account is not None:
-            _keep(self._accounts.setdefault(key, {}), (identity.jobset_uid, account.attempt), uid, account)
-        if uid in self._stopped.get(key, ()):
+            _keep(job.accounts, (identity.jobset_uid, account.attempt), uid, account)
+        if uid in job.stopped:
             return False
         left = leaving_from_pod(pod)
-        asked = self._leaving.get(key, {}).get(uid)
+        asked = job.leaving.get(uid)
         if left is not None and not deleted:
             if asked is None:
-                self._leaving.setdefault(key, {})[uid] = (identity.jobset_uid, replace(left, asked_version=version))
+                job.leaving[uid] = (identity.jobset_uid, replace(left, asked_version=version))
             return asked is None
         ended = ended_from_pod(pod) or (ended_by_deletion(pod) if deleted else None)
         if ended is None:
             return False
-        self._leaving.get(key, {}).pop(uid, None)
+        job.leaving.pop(uid, None)
         if asked is not None and asked[1].asked_at - ended.finished_at > LONGEST_UNTOLD:
             ended = replace(ended, was_asked=True)
         asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
         ended = replace(ended, version=version if was_known else None, asked_version=asked_version)
-        return self._keep_end(key, (identity.jobset_uid, ended.attempt), uid, ended)
-
-    def _keep_end(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
-        attempts = self._ended.setdefault(key, {})
-        of_attempt = attempts.get(attempt, {})
+        of_attempt = job.ended.get((identity.jobset_uid, ended.attempt), {})
         # The first version counts: later ones add deletion timestamps from after the pod's end.
-        if pod_uid in of_attempt or len(of_attempt) >= MOST_PER_ATTEMPT:
+        if uid in of_attempt or len(of_attempt) >= MOST_PER_ATTEMPT:
             return False
         if len(of_attempt) >= WHOLE_MESSAGES and ended.exit_code not in FATAL:
             ended = replace(ended, message=termination_message.shortened(ended.message, SHORT_MESSAGE_LENGTH))
-        _keep(attempts, attempt, pod_uid, ended)
+        _keep(job.ended, (identity.jobset_uid, ended.attempt), uid, ended)
         return True
 
     def note_all(self, key: Key, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -124,34 +127,26 @@ class TerminationCache:
         if deleted or status.phase in TERMINAL:
             self.forget(key)
             return
+        job = self._of(key)
         if status.restarts.next_time is not None:
-            self._paused.add(key)
-        elif key in self._paused:
-            self._paused.discard(key)
+            self._jobs.setdefault(key, job).is_paused = True
+        elif job.is_paused:
+            job.is_paused = False
             self.forget_stopped(key, status.internal.job_set_uid or "", status.internal.booked_restarts or 0)
         # The attempt that was judged last is quoted until the next one is complete.
         first = (status.internal.booked_restarts or 0) - 1
-        self._drop(key, lambda uid, number: uid == status.internal.job_set_uid and number < first)
+        for attempts in (job.ended, job.replaced, job.accounts):
+            for attempt in [(uid, n) for uid, n in attempts if uid == status.internal.job_set_uid and n < first]:
+                del attempts[attempt]
 
     def keep_only(self, keys: Container[Key], namespace: str | None = None) -> None:
         """Drops all other jobs of a namespace; of all namespaces when it is None."""
-        for key in [
-            key
-            for key in {
-                *self._ended,
-                *self._final_reports,
-                *self._accounts,
-                *self._leaving,
-                *self._stopped,
-            }
-            if key not in keys
-        ]:
-            if namespace in (None, key[0]):
-                self.forget(key)
+        for key in [key for key in self._jobs if key not in keys and namespace in (None, key[0])]:
+            self.forget(key)
 
     def of(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
         """The recorded ends of the pods of one JobSet."""
-        return _of(self._ended.get(key, {}), jobset_uid)
+        return _of(self._of(key).ended, jobset_uid)
 
     def note_replaced(self, key: Key, jobset_uid: str, hosts: Iterable[Host], restarted_at: datetime) -> bool:
         """Sets aside the ends of pods in whose place another one runs; returns whether there were any.
@@ -163,28 +158,28 @@ class TerminationCache:
             restarted_at: When the programs last started again in them; only earlier ends are set aside.
         """
         there = {(host.attempt, host.slice_index, host.host_index): host.pod for host in hosts}
-        is_news = False
-        for (uid, number), of_attempt in self._ended.get(key, {}).items():
+        job, is_news = self._of(key), False
+        for (uid, number), of_attempt in job.ended.items():
             for pod_uid, end in list(of_attempt.items()):
                 instead = there.get((number, end.slice_index, end.host_index), end.pod)
                 if uid == jobset_uid and instead != end.pod and end.finished_at < restarted_at:
                     del of_attempt[pod_uid]
-                    self._stopped.setdefault(key, set()).add(pod_uid)
-                    _keep(self._replaced.setdefault(key, {}), (uid, number), pod_uid, end)
+                    job.stopped.add(pod_uid)
+                    _keep(job.replaced, (uid, number), pod_uid, end)
                     is_news = True
         return is_news
 
     def replaced(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
         """The ends that were set aside, of the pods of one JobSet."""
-        return _of(self._replaced.get(key, {}), jobset_uid)
+        return _of(self._of(key).replaced, jobset_uid)
 
     def accounts(self, key: Key, jobset_uid: str) -> tuple[InPlaceAccount, ...]:
         """The accounts of restarts in the same pods, of ended pods of one JobSet."""
-        return _of(self._accounts.get(key, {}), jobset_uid)
+        return _of(self._of(key).accounts, jobset_uid)
 
     def leaving(self, key: Key, jobset_uid: str) -> tuple[Leaving, ...]:
         """The pods of one JobSet that were asked to stop and have not ended."""
-        return tuple(left for uid, left in self._leaving.get(key, {}).values() if uid == jobset_uid)
+        return tuple(left for uid, left in self._of(key).leaving.values() if uid == jobset_uid)
 
     def forget_stopped(self, key: Key, jobset_uid: str, first_attempt: int) -> None:
         """Drops the ends of pods that were asked to stop because the JobSet was suspended, also future ones.
@@ -196,18 +191,18 @@ class TerminationCache:
             jobset_uid: Its JobSet, which is resumed.
             first_attempt: The attempt that continues; earlier ones keep their ends.
         """
-        leaving = self._leaving.pop(key, {})
-        self._stopped.setdefault(key, set()).update(leaving)
-        for (uid, number), of_attempt in self._ended.get(key, {}).items():
+        job = self._jobs.setdefault(key, _OfJob())
+        job.stopped.update(job.leaving)
+        job.leaving = {}
+        for (uid, number), of_attempt in job.ended.items():
             if uid == jobset_uid and number >= first_attempt:
                 stopped = [pod for pod, end in of_attempt.items() if end.is_consequence]
-                self._stopped[key].update(stopped)
+                job.stopped.update(stopped)
                 for pod in stopped:
                     del of_attempt[pod]
         # Earlier replaced pods, too: they would be taken for the reason why all pods are new after the suspension.
-        for uid, number in [each for each in self._replaced.get(key, {}) if each[0] == jobset_uid]:
-            if number >= first_attempt:
-                del self._replaced[key][uid, number]
+        for attempt in [(uid, number) for uid, number in job.replaced if uid == jobset_uid and number >= first_attempt]:
+            del job.replaced[attempt]
 
     def forget_start(self, key: Key) -> None:
         """Drops how all pods so far ended, also what is reported of them later: the job is suspended.
@@ -215,38 +210,30 @@ class TerminationCache:
         The Job controller keeps some ended pods until they are replaced, or until the Job is deleted. Their last events
         come when JobSet has resumed the same attempt in other pods.
         """
-        over = [*self._stopped.get(key, ()), *self._leaving.get(key, ())]
-        for attempts in (self._ended, self._replaced):
-            over += (pod for of_attempt in attempts.get(key, {}).values() for pod in of_attempt)
+        job = self._of(key)
+        over = [*job.stopped, *job.leaving]
+        for attempts in (job.ended, job.replaced):
+            over += (pod for of_attempt in attempts.values() for pod in of_attempt)
         self.forget(key)
         if over:
-            self._stopped[key] = set(over[-MOST_STOPPED:])
+            self._jobs[key] = _OfJob(stopped=set(over[-MOST_STOPPED:]))
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None: it left no report."""
-        uid, _, progress = self._final_reports.get(key, ("", "", None))
+        uid, _, progress = self._of(key).final_report
         return progress if uid == jobset_uid else None
 
     def drop_final_report(self, key: Key) -> None:
         """Drops the final report: another process 0 runs, and the old report does not describe its end."""
-        self._final_reports.pop(key, None)
+        self._of(key).final_report = ("", "", None)
 
     def forget(self, key: Key) -> None:
         """Drops a job that is gone or over."""
-        self._ended.pop(key, None)
-        self._final_reports.pop(key, None)
-        self._accounts.pop(key, None)
-        self._leaving.pop(key, None)
-        self._stopped.pop(key, None)
-        self._replaced.pop(key, None)
-        self._paused.discard(key)
+        self._jobs.pop(key, None)
 
-    def _drop(self, key: Key, is_needless: Callable[[str, int], bool]) -> None:
-        for attempts in (self._ended.get(key, {}), self._replaced.get(key, {}), self._accounts.get(key, {})):
-            for attempt in [attempt for attempt in attempts if is_needless(*attempt)]:
-                del attempts[attempt]
-        if not self._ended.get(key):
-            self._ended.pop(key, None)
+    def _of(self, key: Key) -> _OfJob:
+        """What was seen of a job; of one that is not known, nothing, which is not kept."""
+        return self._jobs.get(key) or _OfJob()
 
 
 def _keep[T](attempts: dict[Attempt, dict[str, T]], attempt: Attempt, pod_uid: str, value: T) -> None:
