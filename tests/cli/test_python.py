@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tpujob
-from tpujob.commands.api.documents import settings_of
+from tpujob.commands.api.runs import settings_of
 from tpujob.job.set_fields import with_fields
 
 FAILS = "print('here'); raise SystemExit(3)"

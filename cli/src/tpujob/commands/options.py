@@ -14,7 +14,7 @@ from tpujob.output.errors import CommandError
 from tpujob.output.words import absolute
 
 if TYPE_CHECKING:
-    from tpujob_resource.topology.parse import Accelerator
+    from tpujob_resource.models.job import TpuTrainingJob
 
 
 def given_file(name: Path) -> Path:
@@ -80,10 +80,10 @@ def problems_on_stderr() -> Iterator[None]:
         raise typer.Exit(error.exit_code) from None
 
 
-def tell_note(accelerator: Accelerator) -> None:
-    """Prints the note about an accelerator's name to stderr, if the name can be misread."""
-    if accelerator.note is not None:
-        typer.echo(f"note: {accelerator.note}", err=True)
+def tell_note(job: TpuTrainingJob) -> None:
+    """Prints the note about a job's accelerator to stderr, if its name can be misread."""
+    if job.accelerator.note is not None:
+        typer.echo(f"note: {job.accelerator.note}", err=True)
 
 
 def warn(warnings: Iterable[str]) -> None:

@@ -49,7 +49,7 @@ def render(
             _write_node_pools(job, output, delete=delete)
             return
         jobset = build_jobset(job, JobSettings())
-    tell_note(job.accelerator)
+    tell_note(job)
     warn(job_warnings(job))
     if redacted_values(jobset) != jobset:
         typer.echo(CUT_NOTE, err=True)

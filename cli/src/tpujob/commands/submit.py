@@ -71,7 +71,7 @@ def submit(
 
     with problems_on_stderr():
         manifest, job = read_manifest(job_file, settings or ())
-        tell_note(job.accelerator)
+        tell_note(job)
         warn(submission_warnings(job))
         say = functools.partial(typer.echo, err=output is not OutputFormat.TEXT)
         if commit is not None or code is not None:

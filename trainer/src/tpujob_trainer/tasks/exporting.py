@@ -20,6 +20,7 @@ from tpujob_trainer.model.weights.companions import Companions, read_companions
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.custom_weights import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
+from tpujob_trainer.model.weights.safetensors import SAFETENSORS_DTYPES
 from tpujob_trainer.model.weights.shards import tried
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage.errors import unusable
@@ -29,7 +30,6 @@ from tpujob_trainer.train.save_policy import StepFlags
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_logger import Progress
 from tpujob_trainer.values.errors import ConfigurationError, TrainerError, from_dict, to_dict
-from tpujob_trainer.values.safetensors_dtypes import SAFETENSORS_DTYPES
 
 FOLDER = "export"
 """In the checkpoint directory."""

@@ -13,8 +13,7 @@ from tpujob.cluster import changing, watch
 from tpujob.cluster.client import Cluster, Object
 from tpujob.cluster.logs import job_logs
 from tpujob.cluster.replacing import submit_job
-from tpujob.commands.api.documents import document_of, settings_of
-from tpujob.commands.api.runs import read_checkpoints, read_metrics
+from tpujob.commands.api.runs import document_of, read_checkpoints, read_metrics, settings_of
 from tpujob.job.code.job_code import attach
 from tpujob.job.job_file import load_document
 from tpujob.job.set_fields import with_fields

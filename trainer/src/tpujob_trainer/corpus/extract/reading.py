@@ -19,10 +19,10 @@ from tpujob_trainer.corpus.extract.inspection import Inspection
 from tpujob_trainer.corpus.extract.shards import scales_of
 from tpujob_trainer.corpus.workers.results import OutputFile
 from tpujob_trainer.data.sources.files import open_root
+from tpujob_trainer.model.weights.safetensors import NUMPY_NAMES
 from tpujob_trainer.storage.errors import is_out_of_reach
 from tpujob_trainer.values.errors import ConfigurationError, NotFoundError, TrainerError
 from tpujob_trainer.values.json_object import damaged, json_object
-from tpujob_trainer.values.safetensors_dtypes import NUMPY_NAMES
 
 MOST_HEADER_BYTES = 100 << 20
 """Of a safetensors file; the limit of its own library."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract.batches import shard_rows
 from tpujob_trainer.corpus.workers.work import Compression, FileFormat, PackedFile
-from tpujob_trainer.values.safetensors_dtypes import SAFETENSORS_DTYPES
+from tpujob_trainer.model.weights.safetensors import SAFETENSORS_DTYPES
 
 SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow", "safetensors": ".safetensors"}
 ROW_GROUP_BYTES = 64 << 20

@@ -21,9 +21,8 @@ from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import CONFIG, Companions, OtherTensors
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.known_keys import tensors
-from tpujob_trainer.model.weights.safetensors import DTYPES
+from tpujob_trainer.model.weights.safetensors import DTYPES, NUMPY_NAMES
 from tpujob_trainer.model.weights.shards import FILE_BYTES, Agree, StoredTensor, alone, write_folder
-from tpujob_trainer.values.safetensors_dtypes import NUMPY_NAMES
 
 
 @dataclass(frozen=True)

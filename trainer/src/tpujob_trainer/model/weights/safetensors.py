@@ -18,11 +18,17 @@ from tpujob_trainer.data.sources.files import DataRoot, explained
 from tpujob_trainer.storage.remote import content_of, is_there
 from tpujob_trainer.values.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.values.json_object import json_object
-from tpujob_trainer.values.safetensors_dtypes import NUMPY_NAMES
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
+SAFETENSORS_DTYPES: Mapping[str, str] = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
+    "int8": "I8", "int32": "I32", "int64": "I64", "uint8": "U8",
+}  # fmt: skip
+"""Keys are the names in numpy and ml_dtypes (huggingface/safetensors:safetensors/src/tensor.rs)."""
+NUMPY_NAMES: Mapping[str, str] = {code: name for name, code in SAFETENSORS_DTYPES.items()}
+"""The inverse mapping."""
 DTYPES: dict[str, np.dtype[Any]] = {
     code: np.dtype(NUMPY_NAMES[code]) for code in ("F64", "F32", "F16", "BF16", "F8_E4M3", "U8")
 }
