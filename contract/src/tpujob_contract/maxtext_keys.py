@@ -12,13 +12,7 @@ def variable(key: str) -> str:
 
 
 def setting(key: str, environ: Mapping[str, Optional[str]], command: Sequence[str]) -> Optional[str]:
-    """The value of a key in the command line, or else in the environment; None: it is in neither.
-
-    Args:
-        key: Key of the configuration.
-        environ: The program's environment.
-        command: Program and arguments.
-    """
+    """The value of a key in the command line, or else in the environment; None: it is in neither."""
     for argument in command:
         name, is_setting, value = argument.partition("=")
         if is_setting and name == key:

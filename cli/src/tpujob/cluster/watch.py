@@ -25,12 +25,6 @@ def follow(
 ) -> Iterator[str]:
     """Lines about a job, until its status meets a condition.
 
-    Args:
-        look: Reads the job.
-        until: The condition.
-        wait: Waits for this many seconds.
-        clock: Seconds, monotonic.
-
     Raises:
         CommandError: the job cannot be read, or the cluster has not answered for OUTAGE_SECONDS.
     """
@@ -73,13 +67,6 @@ def follow_change(
     A status from before the operator saw this generation of the job does not count: in it, a retried job is still
     Failed. Returns the job as it was read last.
 
-    Args:
-        cluster: Where the job is.
-        job: As the server returned it.
-        say: Called with each line.
-        phases: Where to stop before the end.
-        limit_seconds: How long to follow it.
-
     Raises:
         CommandError: as `follow`.
     """
@@ -104,14 +91,7 @@ def is_seen_within(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Whether the operator writes a status within this many seconds.
-
-    Args:
-        look: Reads the job.
-        seconds: How long to wait.
-        wait: Waits for this many seconds.
-        clock: Seconds, monotonic.
-    """
+    """Whether the operator writes a status within this many seconds."""
     limit = clock() + seconds
     while not (look().get("status") or {}).get("phase"):
         if clock() >= limit:

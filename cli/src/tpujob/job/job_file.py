@@ -32,11 +32,6 @@ def read_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
 def local_job(document: Mapping[str, Any], source: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     """The job that a document describes, for a run on this machine, in which a command needs no image.
 
-    Args:
-        document: The resource.
-        source: The file name in messages.
-        settings: As `--set` takes them.
-
     Raises:
         CommandError: a wrong field.
     """

@@ -120,13 +120,7 @@ class LogFollower:
 
 
 def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: Report) -> Report:
-    """The last report of a run that is over, completed from its termination messages and its checkpoint directory.
-
-    Args:
-        termination_logs: of all processes, by number.
-        checkpoint_dir: of the run.
-        latest: the last answer of process 0.
-    """
+    """The last report of a run that is over, completed from its termination messages and its checkpoint directory."""
     finals = [final_report(each) for each in termination_logs]
     report = {**latest, **finals[0], **last_attempt(checkpoint_dir, attempt=latest.get("attempt"))}
     # Each worker has the units done when it last looked; one that was stopped while it compiled has no units.

@@ -89,12 +89,7 @@ class State:
         self.refused = self.refused or (refused if isinstance(refused, dict) else None)
 
     def add_details(self, message: str, output: str) -> None:
-        """Adds to the last end what this launcher alone knows of it.
-
-        Args:
-            message: The termination message of this launcher's program.
-            output: The last lines of that program's output.
-        """
+        """Adds to the last end what this launcher alone knows of it."""
         last = self.account.get("last")
         if last is None:
             return

@@ -97,12 +97,7 @@ class Claim:
             )
 
     def keep(self, name: str, write: Callable[[], None]) -> None:
-        """Registers a file that `confirm` writes again if it is gone with the directory.
-
-        Args:
-            name: Of the file in the directory.
-            write: Writes it.
-        """
+        """Registers a file that `confirm` writes again if it is gone with the directory."""
         self._kept.append((name, write))
 
     def close(self) -> None:

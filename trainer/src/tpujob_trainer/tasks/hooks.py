@@ -29,11 +29,6 @@ from tpujob_trainer.values.errors import ConfigurationError
 def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[Hook]:
     """The configured hooks; those that run before the last step are compiled here.
 
-    Args:
-        parts: Of the run.
-        assembler: Of global batches.
-        progress: Gets the results.
-
     Raises:
         ConfigurationError: there is no folder to write to.
     """

@@ -141,10 +141,6 @@ REACH_SECONDS = 5.0
 def arithmetic(config: TrainerConfig, place: Place) -> Facts:
     """The figures of a run: `training`, `effective` and `warnings` of the facts.
 
-    Args:
-        config: As the user wrote it.
-        place: Where all processes run.
-
     Raises:
         ConfigurationError: two fields contradict each other, the rows do not divide over the devices, or config.json of
             `model.from` needs an unsupported feature.

@@ -79,13 +79,7 @@ def _decay(config: OptimizerConfig, peak: float, left: int, steps: int) -> optax
 def make_optimizer(
     config: OptimizerConfig, schedule: optax.Schedule, *, has_adapters: bool = False
 ) -> optax.GradientTransformation:
-    """The optimizer; norms (`scale`) and biases are not decayed. The step clips gradients before it.
-
-    Args:
-        config: Of the optimizer.
-        schedule: Learning rate by step.
-        has_adapters: Whether only adapters are trained.
-    """
+    """The optimizer; norms (`scale`) and biases are not decayed. The step clips gradients before it."""
     optimizer = _optimizer(config, schedule)
     if has_adapters:
         return adapters_only(optimizer)

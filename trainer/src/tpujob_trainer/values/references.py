@@ -41,10 +41,6 @@ def require_reference(text: str, key: str) -> None:
 def load_reference(text: str, field: str) -> Any:
     """The object that `module:name` names.
 
-    Args:
-        text: the reference.
-        field: the field with this value, for messages.
-
     Raises:
         MissingModuleError: the module, or one that it imports, is not on this machine.
         ConfigurationError: the module cannot be imported, has no such name, or the object cannot be called.

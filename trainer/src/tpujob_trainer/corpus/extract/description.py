@@ -81,11 +81,6 @@ def require_same(objects: Bucket, described: Description, *, field: str, accept_
 def require_same_weights(objects: Bucket, fingerprint: str, source: str) -> None:
     """Returns if the weights are those that the files were made with, or are the first.
 
-    Args:
-        objects: of the output directory.
-        fingerprint: of the weights' content.
-        source: where they were read from.
-
     Raises:
         ConfigurationError: they differ.
     """

@@ -107,16 +107,7 @@ class Finisher:
         chips: int | None = None,
         chip_kind: str | None = None,
     ) -> None:
-        """Nothing is written yet.
-
-        Args:
-            objects: of the output directory.
-            uploads: into it.
-            scratch: for files on their way.
-            worker: the name of this worker.
-            chips: number of its chips.
-            chip_kind: their kind.
-        """
+        """Nothing is written yet."""
         self._objects, self._uploads, self._scratch, self._worker = objects, uploads, scratch, worker
         self._chips, self._chip_kind = chips, chip_kind
         self.counters = Counters()

@@ -31,10 +31,6 @@ class LeftOut:
 def known_by_content(root: DataRoot, files: Sequence[DataFile]) -> tuple[dict[str, list[DataFile]], list[LeftOut]]:
     """By format, jsonl or text, the files whose content it is; each other file, and what it is instead.
 
-    Args:
-        root: of the files.
-        files: whose names fit no format.
-
     Raises:
         NotFoundError: a file is gone, or may not be read.
     """

@@ -109,10 +109,6 @@ class Listing:
 def list_source(config: SourceConfig, field: str) -> Listing:
     """The files that a source currently refers to.
 
-    Args:
-        config: the source.
-        field: its place in the configuration, for messages.
-
     Raises:
         NotFoundError: nothing is there, nothing there can be read as data, or it may not be read.
         ConfigurationError: there is no such configuration or split.

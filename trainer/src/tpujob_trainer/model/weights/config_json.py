@@ -28,13 +28,6 @@ def shape_of(
 ) -> ModelShape:
     """The decoder that a config.json describes.
 
-    Args:
-        given: its content.
-        where: the field and the file, for messages.
-        remat: what the backward pass recomputes.
-        compute_dtype: type of activations.
-        ignored: unknown keys to ignore.
-
     Raises:
         ConfigurationError: a key is unknown, or its value is not supported; the message names it.
     """
