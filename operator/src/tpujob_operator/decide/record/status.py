@@ -1,6 +1,6 @@
 """The status after a verdict. Fields that this version does not know (of a newer operator) are kept."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tpujob_operator.base.settings import Settings
@@ -161,14 +161,6 @@ def _jobset(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     return fields
 
 
-def _restarts(_: Status, observed: Observed, __: Verdict) -> Fields:
-    return restart_accounting.account(observed)
-
-
-def _in_place(status: Status, observed: Observed, _: Verdict) -> Fields:
-    return in_place.fields_after(status, observed)
-
-
 def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     hosts = verdict.status_update.hosts if observed.jobset is None else observed.jobset.hosts
     hosts = status.hosts if hosts is None else hosts
@@ -183,14 +175,6 @@ def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
         # One column for kubectl get.
         **({} if hosts is None else {"ready": f"{ready or 0}/{hosts}"}),
     }
-
-
-def _size(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    return slice_count.size(observed, verdict.condition_update.phase)
-
-
-def _progress(status: Status, observed: Observed, verdict: Verdict) -> Fields:
-    return progress.after(status, observed, verdict)
 
 
 def _times(status: Status, observed: Observed, verdict: Verdict) -> Fields:
@@ -247,14 +231,14 @@ def _last_step(status: Status, _: Observed, verdict: Verdict) -> Fields:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-PARTS = (
+PARTS: tuple[Callable[[Status, Observed, Verdict], Fields], ...] = (
     _statement,
     _jobset,
-    _restarts,
-    _in_place,
+    lambda _, observed, __: restart_accounting.account(observed),
+    lambda status, observed, _: in_place.fields_after(status, observed),
     _hosts,
-    _size,
-    _progress,
+    lambda _, observed, verdict: slice_count.size(observed, verdict.condition_update.phase),
+    progress.after,
     _times,
     _failure,
     _asked_again,
