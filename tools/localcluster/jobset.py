@@ -23,7 +23,8 @@ from tpujob_contract import kubernetes_names
 
 NAMESPACE = "jobset-system"
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-INSTALLED_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *WEBHOOK_KINDS)
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+INSTALLED_KINDS = ("Namespace", *RIGHTS, *WEBHOOK_KINDS)
 POD_SPEC: Object = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
 
 
@@ -84,17 +85,11 @@ class JobSetController:
 
     def _install(self) -> str:
         """Applies the chart without its workload; returns the controller's service account."""
-        rendered = self._plane.run_tool(
-            "helm", "template", "jobset", binaries.files("jobset"), f"--namespace={NAMESPACE}"
-        )
-        objects: list[Object] = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
-        (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
+        objects, service_account = of_chart("jobset", NAMESPACE, self._plane)
         installed = [manifest for manifest in objects if manifest["kind"] in INSTALLED_KINDS]
         point_webhooks_here(installed, self._plane, self._webhook_port)
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        self._plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all([namespace, *installed]))
-        name: str = deployment["spec"]["template"]["spec"]["serviceAccountName"]
-        return name
+        self._plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(installed))
+        return service_account
 
     def _configuration(self) -> Object:
         """JobSet's configuration, as `api/config/v1alpha1/configuration_types.go` in its module defines it."""
@@ -137,14 +132,27 @@ class JobSetController:
         return False
 
 
+def of_chart(chart: str, namespace: str, plane: ControlPlane) -> tuple[list[Object], str]:
+    """The objects of a controller's chart, its Namespace at the head, and the name of its service account."""
+    rendered = plane.run_tool("helm", "template", chart, binaries.files(chart), f"--namespace={namespace}")
+    objects: list[Object] = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
+    (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
+    first = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    return [first, *objects], deployment["spec"]["template"]["spec"]["serviceAccountName"]
+
+
 def point_webhooks_here(manifests: Iterable[Object], plane: ControlPlane, port: int) -> None:
     """Replaces the Services in webhook configurations by the address of a process on loopback."""
-    ca_bundle = base64.b64encode(plane.ca_file.read_bytes()).decode()
     for manifest in manifests:
         if manifest["kind"] in WEBHOOK_KINDS:
             for webhook in manifest["webhooks"]:
-                path = webhook["clientConfig"]["service"]["path"]
-                webhook["clientConfig"] = {"url": f"https://{HOST}:{port}{path}", "caBundle": ca_bundle}
+                webhook["clientConfig"] = client_config(plane, port, webhook["clientConfig"]["service"]["path"])
+
+
+def client_config(plane: ControlPlane, port: int, path: str) -> Object:
+    """How the API server calls a webhook of a process on loopback."""
+    ca_bundle = base64.b64encode(plane.ca_file.read_bytes()).decode()
+    return {"url": f"https://{HOST}:{port}{path}", "caBundle": ca_bundle}
 
 
 def _jobset(name: str) -> Object:

@@ -8,7 +8,6 @@ queues on port 8082 of all addresses. So its process gets its own root directory
 with user namespaces or as root.
 """
 
-import base64
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ import yaml
 from tools.localcluster import binaries, own_network
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import HOST, ControlPlane
+from tools.localcluster.jobset import RIGHTS, WEBHOOK_KINDS, client_config, of_chart, point_webhooks_here
 from tools.localcluster.plain_http import answers
 from tools.localcluster.processes import Process, free_ports
 from tools.localcluster.waiting import wait_for
@@ -30,8 +30,6 @@ from tpujob_contract import kubernetes_names
 
 NAMESPACE = "kueue-system"
 API_VERSION = "kueue.x-k8s.io/v1beta2"
-WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 DEFINITION = "CustomResourceDefinition"
 EXTENSION = "APIService"
 SERVED_GROUPS = ("kueue.x-k8s.io", kubernetes_names.JOBSET_GROUP, "batch")
@@ -133,36 +131,25 @@ class KueueController:
 
     def _install(self) -> str:
         """Applies the chart without its workload; returns the controller's service account."""
-        rendered = self._plane.run_tool(
-            "helm", "template", "kueue", binaries.files("kueue"), f"--namespace={NAMESPACE}"
-        )
-        objects: list[Object] = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
-        (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
+        (namespace, *objects), service_account = of_chart("kueue", NAMESPACE, self._plane)
         definitions = [manifest for manifest in objects if manifest["kind"] == DEFINITION]
         installed = [m for m in objects if m["kind"] in (*RIGHTS, *WEBHOOK_KINDS, EXTENSION)]
         for definition in definitions:
             conversion = definition["spec"].get("conversion")
             if conversion is not None:
-                conversion["webhook"]["clientConfig"] = self._client_config("/convert")
+                conversion["webhook"]["clientConfig"] = client_config(self._plane, self._webhook_port, "/convert")
         for configuration in installed:
             if configuration["kind"] in WEBHOOK_KINDS:
                 configuration["webhooks"] = [w for w in configuration["webhooks"] if _is_served(w)]
-                for webhook in configuration["webhooks"]:
-                    webhook["clientConfig"] = self._client_config(webhook["clientConfig"]["service"]["path"])
+        point_webhooks_here(installed, self._plane, self._webhook_port)
         services = [self._visibility_service(m) for m in installed if m["kind"] == EXTENSION]
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         self._apply([namespace, *definitions])
         wait_for("the API server to serve Kueue's resources", self._are_resources_served)
         self._apply([*services[:1], *installed])
-        name: str = deployment["spec"]["template"]["spec"]["serviceAccountName"]
-        return name
+        return service_account
 
     def _apply(self, objects: list[Object]) -> None:
         self._plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(objects))
-
-    def _client_config(self, path: str) -> Object:
-        ca_bundle = base64.b64encode(self._plane.ca_file.read_bytes()).decode()
-        return {"url": f"https://{HOST}:{self._webhook_port}{path}", "caBundle": ca_bundle}
 
     def _visibility_service(self, extension: Object) -> Object:
         """Sets the port of an APIService; returns its Service, an ExternalName, as endpoints may not be on loopback."""
@@ -207,20 +194,19 @@ class KueueController:
 
     def _are_resources_served(self) -> bool:
         """Whether Kueue's resources are served: it looks for them once, at its start, and exits if they are missing."""
+        return "workloads" in self._served(API_VERSION)
+
+    def _served(self, api_version: str) -> list[str]:
+        """The names of the resources of an API group and version; empty: it is not served, or not yet."""
         try:
-            return any(each["name"] == "workloads" for each in self._plane.api.get(f"/apis/{API_VERSION}")["resources"])
+            return [each["name"] for each in self._plane.api.get(f"/apis/{api_version}")["resources"]]
         except ApiError as error:
             if error.status in (404, 503):
-                return False
+                return []
             raise
 
     def _is_order_served(self) -> bool:
-        try:
-            return bool(self._plane.api.get(f"/apis/{VISIBILITY_GROUP}/v1beta2")["resources"])
-        except ApiError as error:
-            if error.status in (404, 503):
-                return False
-            raise
+        return bool(self._served(f"{VISIBILITY_GROUP}/v1beta2"))
 
     def _are_webhooks_called(self) -> bool:
         flavor = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "webhook-probe"}}

@@ -38,16 +38,8 @@ def start_prometheus(plane: ControlPlane, program: Path, monitors: Sequence[Obje
         "scrape_configs": [config for monitor in monitors for config in scrape_configs(monitor, kubeconfig)],
         "rule_files": [str(rules)],
     }
-    file = plane.directory / "prometheus.yaml"
-    file.write_text(json.dumps(configuration))  # JSON is YAML
-    flags = {
-        "config.file": file,
-        "storage.tsdb.path": plane.directory / "prometheus",
-        "web.listen-address": f"{ADDRESS}:{PORT}",
-    }
-    command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
-    process = Process("prometheus", command, plane.directory / "prometheus.log")
-    process.wait_until_ready("Prometheus", lambda: answers(f"{URL}/-/ready"))
+    (plane.directory / "prometheus.yaml").write_text(json.dumps(configuration))  # JSON is YAML
+    process, _ = _start(program, plane.directory, f"{ADDRESS}:{PORT}", data="prometheus")
     return process
 
 
@@ -60,21 +52,7 @@ def start_prometheus_of_targets(directory: Path, program: Path) -> tuple[Process
     """
     directory.mkdir(parents=True, exist_ok=True)
     write_targets(directory, [])
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    flags = {
-        "config.file": directory / "prometheus.yaml",
-        "storage.tsdb.path": directory / "data",
-        "web.listen-address": f"127.0.0.1:{port}",
-    }
-    command: list[str | Path] = [
-        program,
-        *(f"--{flag}={value}" for flag, value in flags.items()),
-        "--web.enable-lifecycle",
-    ]
-    process = Process("prometheus", command, directory / "prometheus.log")
-    process.wait_until_ready("Prometheus", lambda: answers(f"{url}/-/ready"))
-    return process, url
+    return _start(program, directory, f"127.0.0.1:{free_ports(1)[0]}", "--web.enable-lifecycle")
 
 
 def start_prometheus_of_blocks(directory: Path, program: Path, *, sample_seconds: int) -> tuple[Process, str]:
@@ -86,19 +64,17 @@ def start_prometheus_of_blocks(directory: Path, program: Path, *, sample_seconds
         sample_seconds: Between two samples: an older sample is ignored, as after a scrape that lacks it.
     """
     (directory / "prometheus.yaml").write_text("{}")
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    flags = {
-        "config.file": directory / "prometheus.yaml",
-        "storage.tsdb.path": directory / "data",
-        "storage.tsdb.retention.time": "100y",
-        "query.lookback-delta": f"{sample_seconds - 1}s",
-        "web.listen-address": f"127.0.0.1:{port}",
-    }
-    command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
+    kept = ("--storage.tsdb.retention.time=100y", f"--query.lookback-delta={sample_seconds - 1}s")
+    return _start(program, directory, f"127.0.0.1:{free_ports(1)[0]}", *kept)
+
+
+def _start(program: Path, directory: Path, address: str, *flags: str, data: str = "data") -> tuple[Process, str]:
+    """Starts a Prometheus with the configuration in a folder; returns it, when it is ready, and its URL."""
+    where = (f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / data}")
+    command = [program, *where, f"--web.listen-address={address}", *flags]
     process = Process("prometheus", command, directory / "prometheus.log")
-    process.wait_until_ready("Prometheus", lambda: answers(f"{url}/-/ready"))
-    return process, url
+    process.wait_until_ready("Prometheus", lambda: answers(f"http://{address}/-/ready"))
+    return process, f"http://{address}"
 
 
 def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str]]], *, url: str | None = None) -> None:
