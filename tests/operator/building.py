@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.statuses import PATHS, flat, grouped
-from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed, format_time
+from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed
 from tpujob_resource.messages.conditions import Type
 from tpujob_resource.models.status import Status
+from tpujob_resource.models.times import format_time
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 JOB_UID = "job-uid"

@@ -9,9 +9,11 @@ from tests.statuses import PATHS, flat, grouped
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.state import Observed, Progress, format_time
+from tpujob_operator.observe.report import Progress
+from tpujob_operator.observe.state import Observed
 from tpujob_resource.messages.conditions import Reason, Type
-from tpujob_resource.rules.load import Status
+from tpujob_resource.models.status import Status
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings()
 CRASHES = tuple(ended(0, 1, attempt=attempt) for attempt in range(4))

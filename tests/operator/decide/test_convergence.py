@@ -23,7 +23,8 @@ from tpujob_operator.observe.from_objects import jobset_state
 from tpujob_operator.observe.state import Ended, JobSetState, Observed
 from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.models.phases import EDITABLE_PHASES
-from tpujob_resource.rules.load import Status, load_job, without_status
+from tpujob_resource.models.status import Status
+from tpujob_resource.rules.load import load_job, without_status
 from tpujob_resource.topology.errors import InvalidJob
 
 SETTINGS = Settings(network_policies=False)

@@ -11,7 +11,7 @@ from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.evidence import recorded_disruption
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import Ended, LostNode
-from tpujob_resource.rules.load import Status
+from tpujob_resource.models.status import Status
 
 ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = ended(0, 143, **ASKED, is_disrupted=True, node="node-1")

@@ -12,7 +12,7 @@ from tests.statuses import PATHS, flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import crashes
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.observe.state import Progress
+from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.status import GROUPS, Status
 from tpujob_resource.models.stored import read_status
 

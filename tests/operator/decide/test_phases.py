@@ -22,8 +22,10 @@ from tpujob_contract.reports.termination_message import program_code_line
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.state import Ended, Notice, Observed, Progress, format_time
+from tpujob_operator.observe.report import Progress
+from tpujob_operator.observe.state import Ended, Notice, Observed
 from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(stalled_after_seconds=600)
 TRAINER: dict[str, Any] = {

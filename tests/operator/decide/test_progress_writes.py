@@ -10,8 +10,8 @@ from tests.statuses import flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.apply import event
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.observe.report import UnitCounts
-from tpujob_operator.observe.state import Observed, Progress
+from tpujob_operator.observe.report import Progress, UnitCounts
+from tpujob_operator.observe.state import Observed
 from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)

@@ -22,8 +22,8 @@ from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_resource.messages.conditions import Reason, Type, condition
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
+from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time
-from tpujob_resource.rules.load import Status
 
 SETTINGS = Settings(network_policies=False)
 ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}

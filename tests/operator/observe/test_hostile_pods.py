@@ -20,8 +20,8 @@ from tpujob_operator.observe.report import Progress, final_report, progress_from
 from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.observe.untrusted import parse_json
+from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time
-from tpujob_resource.rules.load import Status
 
 KEY = ("team", "llama")
 SETTINGS = Settings(network_policies=False)

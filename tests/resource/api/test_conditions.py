@@ -9,11 +9,11 @@ import pytest
 
 from tests.operator.building import NOW
 from tpujob_operator.decide.record.status import difference
-from tpujob_operator.observe.state import format_time
 from tpujob_resource.messages.conditions import MESSAGE_LENGTH, Reason, Type, sentence, set_condition
 from tpujob_resource.models.phases import Phase
 from tpujob_resource.models.status import Condition, Status
 from tpujob_resource.models.stored import read_status
+from tpujob_resource.models.times import format_time
 
 
 @pytest.mark.parametrize("reason", list(Reason))

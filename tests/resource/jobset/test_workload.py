@@ -8,8 +8,9 @@ from tests.operator.manifests import manifest
 from tpujob_resource.jobset.access import build_secret
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.workload import build_workload, workload_name
+from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
-from tpujob_resource.rules.load import TpuTrainingJob, load_job
+from tpujob_resource.rules.load import load_job
 
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 

@@ -11,7 +11,8 @@ from tpujob.job.template import IMAGE
 from tpujob.job.yaml_text import NotYaml, check_readings, read_yaml, text_of
 from tpujob.output.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
-from tpujob_resource.rules.load import TpuTrainingJob, load_job
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.rules.load import load_job
 from tpujob_resource.topology.errors import InvalidJob
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.observe.untrusted import parse_count
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodIdentity:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodPlace:
     """The place of a pod in its job."""
 
     pod: str
@@ -17,6 +17,12 @@ class PodIdentity:
     host_index: int
     attempt: int
     """JobSet's restart attempt, from 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodIdentity(PodPlace):
+    """The place of a pod in the job of this JobSet."""
+
     jobset_uid: str
 
 

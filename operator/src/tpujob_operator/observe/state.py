@@ -8,38 +8,17 @@ from typing import Any
 
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_operator.observe.in_place import InPlaceAccount
+from tpujob_operator.observe.pod_identity import PodPlace
 from tpujob_operator.observe.report import Progress
+from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.stored import StoredJob
-from tpujob_resource.models.times import format_time, parse_time
-from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
-
-__all__ = [
-    "Ended",
-    "Host",
-    "JobSetState",
-    "Leaving",
-    "LostNode",
-    "Notice",
-    "Observed",
-    "PolicyState",
-    "Progress",
-    "QueuePosition",
-    "QueueState",
-    "WorkerJob",
-    "format_time",
-    "parse_time",
-]
+from tpujob_resource.rules.load import load_job, without_status
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class Ended(PodPlace):
     """The end of a trainer container that did not exit with 0."""
 
-    pod: str
-    slice_index: int
-    host_index: int
-    attempt: int
-    """JobSet's restart attempt, from 0."""
     exit_code: int
     message: str
     """The termination message: the last lines, as the launcher or the kubelet wrote them."""
@@ -69,13 +48,9 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Leaving:
+class Leaving(PodPlace):
     """A pod that was asked to stop and whose container has not ended yet."""
 
-    pod: str
-    slice_index: int
-    host_index: int
-    attempt: int
     asked_at: datetime
     asked_version: int | None
     """Resource version of the pod when the request was first observed."""
@@ -85,13 +60,9 @@ class Leaving:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class Host(PodPlace):
     """One pod of the job."""
 
-    pod: str
-    slice_index: int
-    host_index: int
-    attempt: int
     ready: bool
     succeeded: bool
     created_at: datetime | None = None

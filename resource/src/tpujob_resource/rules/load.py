@@ -7,26 +7,11 @@ from pydantic import ValidationError
 
 from tpujob_resource.messages.error_messages import describe_problems
 from tpujob_resource.models import decoding
-from tpujob_resource.models.job import Metadata, TpuTrainingJob
-from tpujob_resource.models.phases import Phase
+from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
-from tpujob_resource.models.spec import Spec
-from tpujob_resource.models.status import Condition, Failure, Status
 from tpujob_resource.rules.limits import broken_limits
 from tpujob_resource.rules.validation import broken_rules
 from tpujob_resource.topology.errors import InvalidJob
-
-__all__ = [
-    "Condition",
-    "Failure",
-    "Metadata",
-    "Phase",
-    "Spec",
-    "Status",
-    "TpuTrainingJob",
-    "load_job",
-    "without_status",
-]
 
 
 def load_job(

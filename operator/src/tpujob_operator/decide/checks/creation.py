@@ -15,9 +15,10 @@ from tpujob_operator.observe.state import Observed
 from tpujob_resource.jobset.access import build_secret
 from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.messages.conditions import Reason, sentence
+from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.phases import TERMINAL, Phase
 from tpujob_resource.rules.limits import broken_limits
-from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
+from tpujob_resource.rules.load import load_job, without_status
 from tpujob_resource.rules.warnings import job_warnings
 from tpujob_resource.topology.errors import InvalidJob
 
