@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from tpujob_contract import read_environment
@@ -42,5 +41,4 @@ def _check(stop: StopRequest) -> int:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    message = Path(os.environ["TPUJOB_TERMINATION_LOG"])
-    process_exit.run_to_exit(_check, read_environment(os.environ), message_file=message, grace_seconds=20)
+    process_exit.run_to_exit(_check, read_environment(os.environ), grace_seconds=20)

@@ -21,12 +21,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tests.multiprocess.pacing import pause
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import ExitCode, read_environment
-from tpujob_contract.reports import termination_message
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Listener, Retention, Settings
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit import process_exit
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def refuse(name):
     raise AssertionError(f"a barrier on the devices: {name}")
 
 
-def main(stop: process_exit.StopRequest) -> int:
+def main(stop: StopRequest) -> int:
     if gate := os.environ.get("GATE"):
         wait_for("the gate", Path(gate).exists, timeout_seconds=GATE_SECONDS)
     process = read_environment(os.environ)
@@ -82,9 +82,7 @@ def opened(directory: str, config: dict[str, Any], runtime: initialize.Runtime, 
     )
 
 
-def count(
-    checkpoints: Checkpoints, config: dict[str, Any], runtime: initialize.Runtime, stop: process_exit.StopRequest
-) -> None:
+def count(checkpoints: Checkpoints, config: dict[str, Any], runtime: initialize.Runtime, stop: StopRequest) -> None:
     """Adds 1 to each number in each step, from where the newest checkpoint is."""
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     whole = NamedSharding(mesh, PartitionSpec())
@@ -127,5 +125,4 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
     this = read_environment(os.environ)
-    log = termination_message.find(os.environ)
-    process_exit.run_to_exit(main, this, message_file=log, grace_seconds=this.grace_seconds)
+    process_exit.run_to_exit(main, this, grace_seconds=this.grace_seconds)

@@ -13,13 +13,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode, read_environment
-from tpujob_contract.reports import termination_message
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Retention, Settings
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit import process_exit
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ LEAVES = {
 }
 
 
-def main(stop: process_exit.StopRequest) -> int:
+def main(stop: StopRequest) -> int:
     process = read_environment(os.environ)
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
@@ -88,5 +88,4 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
     this = read_environment(os.environ)
-    log = termination_message.find(os.environ)
-    process_exit.run_to_exit(main, this, message_file=log, grace_seconds=this.grace_seconds)
+    process_exit.run_to_exit(main, this, grace_seconds=this.grace_seconds)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 
 from tpujob_contract import ExitCode, IndependentWorker, environment, read_environment
-from tpujob_contract.reports import termination_message
 from tpujob_sdk.job import Job
 from tpujob_sdk.options import Options
 from tpujob_sdk.place import place
@@ -35,12 +34,7 @@ def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> None:
     # Orbax imports absl, which has installed its handler at the root logger already.
     start_logging(force=True)
     process = read_environment(os.environ)
-    process_exit.run_to_exit(
-        lambda stop: _run(train, options, stop),
-        process,
-        message_file=termination_message.find(os.environ),
-        grace_seconds=process.grace_seconds,
-    )
+    process_exit.run_to_exit(lambda stop: _run(train, options, stop), process, grace_seconds=process.grace_seconds)
 
 
 def _run(train: Callable[[Job], None], options: Options, stop: StopRequest) -> int:

@@ -5,7 +5,6 @@ import os
 from typing import NoReturn
 
 from tpujob_contract import ContractError, IndependentWorker, Process, environment, read_environment
-from tpujob_contract.reports import termination_message
 from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
@@ -16,20 +15,15 @@ from tpujob_trainer.values.programs import start_logging
 def main() -> NoReturn:
     """Runs the task that the environment describes, and ends the process."""
     start_logging()
-    message_file = termination_message.find(os.environ)
     try:
         process = read_environment(os.environ)
         os.environ.pop(environment.SECRET, None)  # nothing that the trainer starts needs it
     except ContractError as error:
         refused = error
-        grace = environment.DEFAULT_GRACE_SECONDS
-        process_exit.run_to_exit(lambda _: _refuse(refused), None, message_file=message_file, grace_seconds=grace)
+        process_exit.run_to_exit(lambda _: _refuse(refused), None, grace_seconds=environment.DEFAULT_GRACE_SECONDS)
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
     process_exit.run_to_exit(
-        lambda stop: run(process, stop, in_pod=in_pod),
-        process,
-        message_file=message_file,
-        grace_seconds=process.grace_seconds,
+        lambda stop: run(process, stop, in_pod=in_pod), process, grace_seconds=process.grace_seconds
     )
 
 

@@ -39,14 +39,12 @@ class Child:
         source = (
             PREAMBLE
             + textwrap.indent(textwrap.dedent(body), "    ")
-            + (
-                f"\nmessage_file = Path({str(self.termination_log)!r})\n"
-                f"process_exit.run_to_exit(main, None, message_file=message_file, grace_seconds={grace_seconds})\n"
-            )
+            + f"\nprocess_exit.run_to_exit(main, None, grace_seconds={grace_seconds})\n"
         )
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(sys.path),
+            "TPUJOB_TERMINATION_LOG": str(self.termination_log),
         }
         self.popen = subprocess.Popen(
             [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process
@@ -32,8 +31,6 @@ from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.distributed.peers import End, Peers
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.values import errors
-
-__all__ = ["StopRequest", "explain", "run_to_exit"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,21 +51,18 @@ _PEER_LOST = re.compile(
 _TIMED_OUT = re.compile(r"timed? ?out|DEADLINE_EXCEEDED", re.IGNORECASE)
 
 
-def run_to_exit(
-    main: Callable[[StopRequest], int], process: Process | None, *, message_file: Path | None, grace_seconds: float
-) -> NoReturn:
+def run_to_exit(main: Callable[[StopRequest], int], process: Process | None, *, grace_seconds: float) -> NoReturn:
     """Runs `main` and ends the process with its exit code, or with that of its error. Call it in the main thread.
 
     Args:
         main: Gets the request to stop; returns the exit code.
         process: Named in the termination message; None: unknown.
-        message_file: For the termination message; None: none is written.
         grace_seconds: Time from the request to stop until the process is killed.
     """
     faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
     # So does an interpreter that hangs: the launcher sends this signal before it kills the process.
     faulthandler.register(signal.SIGURG, all_threads=True)
-    _Exit(_name(process), message_file, grace_seconds).run(main)
+    _Exit(_name(process), grace_seconds).run(main)
 
 
 def explain(error: BaseException) -> tuple[int, str]:
@@ -98,10 +92,10 @@ def is_lost_peer(error: BaseException) -> bool:
 class _Exit:
     """Ends the process once: the first thread that leaves does it, later ones wait for that."""
 
-    def __init__(self, name: str, message_file: Path | None, grace_seconds: float) -> None:
+    def __init__(self, name: str, grace_seconds: float) -> None:
         self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined, on_watched=self._watched)
         self._name = name
-        self._message_file = message_file
+        self._message_file = termination_message.find(os.environ)
         self._leaving = threading.Lock()
         self._peers: Peers | None = None
         self._watchdog: Watchdog | None = None
