@@ -71,7 +71,7 @@ def start_prometheus_of_blocks(directory: Path, program: Path, *, sample_seconds
 def _start(program: Path, directory: Path, address: str, *flags: str, data: str = "data") -> tuple[Process, str]:
     """Starts a Prometheus with the configuration in a folder; returns it, when it is ready, and its URL."""
     where = (f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / data}")
-    command = [program, *where, f"--web.listen-address={address}", *flags]
+    command: list[str | Path] = [program, *where, f"--web.listen-address={address}", *flags]
     process = Process("prometheus", command, directory / "prometheus.log")
     process.wait_until_ready("Prometheus", lambda: answers(f"http://{address}/-/ready"))
     return process, f"http://{address}"
