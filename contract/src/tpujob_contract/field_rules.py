@@ -124,9 +124,9 @@ def at_least(
     return (Condition("at least", path, (other, other_default), default),)
 
 
-def less(path: str, other: Union[str, float], default: Any = None, other_default: Any = None) -> Tuple[Condition, ...]:
+def less(path: str, other: Union[str, float], default: Any = None) -> Tuple[Condition, ...]:
     """The field is a number less than `other`, a number or the path of a field."""
-    return (Condition("less", path, (other, other_default), default),)
+    return (Condition("less", path, (other, None), default),)
 
 
 def larger_amount(path: str, other: str) -> Tuple[Condition, ...]:

@@ -102,9 +102,9 @@ def is_path(address: str) -> bool:
     return "://" not in address
 
 
-def is_bucket(address: str, scheme: str = "gs") -> bool:
-    """Whether an address is in a bucket of this kind, by default of Google Cloud Storage."""
-    return scheme_of(address) == scheme and BACKENDS[scheme].has_buckets
+def is_bucket(address: str) -> bool:
+    """Whether an address is in a bucket of Google Cloud Storage."""
+    return scheme_of(address) == "gs"
 
 
 def credentials_problem(address: str) -> str:

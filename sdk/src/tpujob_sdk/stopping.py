@@ -23,11 +23,10 @@ ANSWER_SECONDS = 15.0
 class AgreedStop:
     """Answers whether to stop, with the same answer at the same look on all processes."""
 
-    def __init__(self, stop: StopRequest, coordination: Coordination, *, name: str = "stop") -> None:
-        """Starts to poll the other processes; `name` is unique among the agreements of a run."""
+    def __init__(self, stop: StopRequest, coordination: Coordination) -> None:
+        """Starts to poll the other processes."""
         self._stop = stop
         self._talk = coordination
-        self._name = name
         self._changed = threading.Condition()
         self._looks = 0
         self._is_held = False
@@ -58,7 +57,7 @@ class AgreedStop:
                 self._is_held = True
                 looks = self._looks
             most: int = self._talk.lead_decides_on(
-                f"{self._name}/looks", looks, lambda said: max(said.values()), limit_seconds=ANSWER_SECONDS
+                "stop/looks", looks, lambda said: max(said.values()), limit_seconds=ANSWER_SECONDS
             )
             with self._changed:
                 self._at = most + 1
@@ -71,7 +70,7 @@ class AgreedStop:
 
     def _wait_for_request(self) -> None:
         """Returns once a stop is requested on any process."""
-        key = f"{self._name}/asked"
+        key = "stop/asked"
         while self._talk.look_for(key, limit_seconds=POLL_SECONDS) is None:
             if self._stop.requested:
                 # If several are asked at once, one is first.

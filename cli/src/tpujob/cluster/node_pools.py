@@ -16,6 +16,8 @@ from tpujob_resource.models.scheduling import Capacity, Reservation
 type Command = tuple[str, ...]
 """The words of a command; `$CLUSTER` and `$ZONE` are variables of the user's shell."""
 
+SHELL_WIDTH = 110
+"""Characters of a line of `shell_lines`."""
 LONGEST_NAME = 40
 """Characters of a node pool's name."""
 _OF_GKE = ("cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "node.kubernetes.io/")
@@ -166,11 +168,11 @@ def _path(reservation: Reservation) -> str:
     return path
 
 
-def shell_lines(command: Command, width: int = 110) -> str:
+def shell_lines(command: Command) -> str:
     """A command as input for a shell, wrapped with backslashes."""
     lines, line = [], ""
     for word in command:
-        if line and len(line) + len(word) + 1 > width:
+        if line and len(line) + len(word) + 1 > SHELL_WIDTH:
             lines.append(line + " \\")
             line = "  " + word
         else:

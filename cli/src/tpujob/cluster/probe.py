@@ -6,7 +6,7 @@ needs, and the operator gives it the image, the service account and the security
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,36 +36,31 @@ class Probe:
     success: str
 
 
-def probes(job: Mapping[str, Any], *, limit_seconds: int = LIMIT_SECONDS) -> Iterator[Probe]:
-    """The probes for what a job needs.
-
-    Args:
-        job: The resource as written, which is valid.
-        limit_seconds: After which the cluster ends a probe that is still there.
-    """
+def probes(job: Mapping[str, Any]) -> Iterator[Probe]:
+    """The probes for what a job needs, which is valid, and given as written."""
     spec = job["spec"]
     account, directory = spec.get("serviceAccountName") or "default", spec.get("checkpointDir")
     image = f"{spec.get('image') or 'the image of the trainer'} starts"
     if spec.get("command"):
         program = {"image": spec["image"], "command": ["python3", "-c", "pass"]}
-        yield Probe("image", _manifest(job, program, limit_seconds), image)
+        yield Probe("image", _manifest(job, program), image)
         if directory is None:
             return
     own_image = {} if spec.get("command") or not spec.get("image") else {"image": spec["image"]}
     trainer = {"task": "probe", "model": {"preset": "tiny"}, "data": {"path": "/dev/null", "tokenizer": "bytes"}}
     used = f"{account} wrote, listed, read and deleted an object in {directory}"
     asked = {**own_image, "trainer": trainer, **({"checkpointDir": directory} if directory else {})}
-    yield Probe("bucket" if directory else "image", _manifest(job, asked, limit_seconds), used if directory else image)
+    yield Probe("bucket" if directory else "image", _manifest(job, asked), used if directory else image)
 
 
-def _manifest(job: Mapping[str, Any], asked: Mapping[str, Any], limit_seconds: int) -> Object:
+def _manifest(job: Mapping[str, Any], asked: Mapping[str, Any]) -> Object:
     name = f"probe-{job['metadata']['name'][:20].rstrip('.-')}-{secrets.token_hex(3)}"
     spec = {
         "accelerator": "cpu:1x1",
         **{key: job["spec"][key] for key in KEPT if key in job["spec"]},
         **asked,
         "restarts": {"crashes": 0},
-        "activeDeadlineSeconds": limit_seconds,
+        "activeDeadlineSeconds": LIMIT_SECONDS,
         "ttlSecondsAfterFinished": 60,
     }
     return {
@@ -76,29 +71,22 @@ def _manifest(job: Mapping[str, Any], asked: Mapping[str, Any], limit_seconds: i
     }
 
 
-def try_out(
-    cluster: Cluster,
-    probe: Probe,
-    *,
-    limit_seconds: int = LIMIT_SECONDS,
-    wait: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> CheckResult:
+def try_out(cluster: Cluster, probe: Probe) -> CheckResult:
     """Runs a probe and returns its result; its job is deleted in any case.
 
     Raises:
         CommandError: the job cannot be made, or the cluster does not answer.
     """
-    began = clock()
+    began = time.monotonic()
     name = create(cluster, probe.manifest, dry_run=False)["metadata"]["name"]
     try:
         status: Mapping[str, Any] = {}
-        while not has_ended(status) and not cannot_start(status) and clock() - began < limit_seconds:
-            wait(INTERVAL_SECONDS)
+        while not has_ended(status) and not cannot_start(status) and time.monotonic() - began < LIMIT_SECONDS:
+            time.sleep(INTERVAL_SECONDS)
             status = cluster.job(name).get("status") or {}
     finally:
         cluster.delete(cluster.job_path(name))
-    return verdict(probe, status, clock() - began)
+    return verdict(probe, status, time.monotonic() - began)
 
 
 def cannot_start(status: Mapping[str, Any]) -> bool:

@@ -39,11 +39,11 @@ def die_with(parent_pid: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def descendants(pid: int, proc: Path = Path("/proc")) -> List[int]:
+def descendants(pid: int) -> List[int]:
     """All live processes below `pid`, in any group or session; zombies do not count."""
     children: Dict[int, List[int]] = {}
     ended: Set[int] = set()
-    for entry in proc.glob("[0-9]*"):
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
             # pid (name) state parent ...; the name may itself contain blanks and parentheses.
             state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]

@@ -16,22 +16,17 @@ TIMEOUT_SECONDS = 60.0
 _EXISTS = 412
 
 
-def store(data: bytes, address: str, environ: Mapping[str, str] = os.environ) -> bool:
+def store(data: bytes, address: str) -> bool:
     """Stores an archive under its address; returns False if it was already there.
 
     Args:
         data: The archive, whose digest is in its name: an existing file has the same content.
         address: gs://BUCKET/OBJECT, or a path.
-        environ: May name an emulator of Cloud Storage.
 
     Raises:
         CommandError: there is no permission, no such bucket or folder, or no answer.
     """
-    return (
-        _store_object(data, address, environ)
-        if storage_address.is_bucket(address)
-        else _store_file(data, Path(address))
-    )
+    return _store_object(data, address) if storage_address.is_bucket(address) else _store_file(data, Path(address))
 
 
 def access_token(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -60,14 +55,14 @@ def access_token(environ: Mapping[str, str] = os.environ) -> str | None:
     return str(credentials.token)
 
 
-def _store_object(data: bytes, address: str, environ: Mapping[str, str]) -> bool:
+def _store_object(data: bytes, address: str) -> bool:
     import urllib3
 
     place = storage_address.parse(address)
     bucket, name = place.bucket, place.path
-    endpoint = download.endpoint(environ.get(EMULATOR))
+    endpoint = download.endpoint(os.environ.get(EMULATOR))
     quoted = quote(name, safe="")
-    token = access_token(environ)
+    token = access_token()
     try:
         response = urllib3.PoolManager().request(
             "POST",
