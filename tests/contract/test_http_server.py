@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tpujob_contract.http_server import MOST_BODY_BYTES, MOST_HEAD_BYTES, HttpServer, Request, Response
+from tpujob_contract.connections.http_server import MOST_BODY_BYTES, MOST_HEAD_BYTES, HttpServer, Request, Response
 
 SLOW_CLIENTS = 500
 
@@ -117,7 +117,7 @@ def test_what_was_dropped_is_one_warning_a_minute(serving, caplog, monkeypatch):
 SERVE = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-from tpujob_contract.http_server import HttpServer, Response
+from tpujob_contract.connections.http_server import HttpServer, Response
 server = HttpServer(lambda request: Response(200, "text/plain", b"well"), host="127.0.0.1", port=0)
 server.start()
 print(server.port, flush=True)

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from tpujob_contract import open_files
+from tpujob_contract.connections import open_files
 
 
 @pytest.mark.parametrize(

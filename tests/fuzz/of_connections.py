@@ -24,8 +24,8 @@ from tests.fuzz.of_jobs import REPORT
 from tests.fuzz.target import Target
 from tests.harness.launched import JOB
 from tpujob_contract import environment
+from tpujob_contract.connections.http_server import HttpServer, Request, Response
 from tpujob_contract.environment import DistributedProcess, read_environment
-from tpujob_contract.http_server import HttpServer, Request, Response
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.peers import Peers

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tools.localcluster.processes import free_ports
-from tpujob_contract.http_server import plain
+from tpujob_contract.connections.http_server import plain
 from tpujob_operator.controller import http as operator_http
 
 SLOW_CLIENTS = 500

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from tpujob_contract import http_server
+from tpujob_contract.connections import http_server
 from tpujob_trainer.telemetry import server
 
 

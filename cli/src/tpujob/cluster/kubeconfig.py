@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,7 @@ def open_client(context: str | None) -> tuple[Any, str, str]:
             merged.config, active_context=context, config_base_path=None, config_persister=merged.save_changes
         )
         loader.load_and_set(configuration)
-        if not all(key.isascii() and key.isprintable() for key in configuration.api_key.values()):
-            raise ValueError("the token of its user has a line break or a letter that is not ASCII")
+        _require_header(configuration.api_key.values())
         client, chosen = ApiClient(configuration), loader.current_context
         return client, chosen["name"], chosen["context"].get("namespace") or "default"
     except (ConfigException, YAMLError, RecursionError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -47,6 +47,11 @@ def open_client(context: str | None) -> tuple[Any, str, str]:
             f"no cluster: {str(error).rstrip('.')}; set KUBECONFIG, or make ~/.kube/config, for instance with "
             f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
         ) from error
+
+
+def _require_header(tokens: Iterable[str]) -> None:
+    if not all(token.isascii() and token.isprintable() for token in tokens):
+        raise ValueError("the token of its user has a line break, or a letter that is not ASCII")
 
 
 class _Loader(kube_config.KubeConfigLoader):  # type: ignore[misc]

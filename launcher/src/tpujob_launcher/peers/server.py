@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import List, Mapping, Optional, Set
 
-from tpujob_contract import open_files, ports, shared_secret
+from tpujob_contract import ports, shared_secret
+from tpujob_contract.connections import open_files
 from tpujob_contract.environment import SECRET, DistributedProcess
 from tpujob_contract.process_ids import process_name
 from tpujob_contract.reports import in_place

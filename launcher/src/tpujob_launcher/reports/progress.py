@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
+from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.http_server import HttpServer
 from tpujob_contract.reports import report as wire
 from tpujob_contract.typed import object_in
 from tpujob_launcher.reports import orbax_steps

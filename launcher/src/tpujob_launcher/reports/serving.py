@@ -9,9 +9,9 @@
 import json
 from typing import Any, Callable, Mapping, Optional
 
-from tpujob_contract import http_server
+from tpujob_contract.connections import http_server
+from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.environment import DistributedProcess, Process
-from tpujob_contract.http_server import HttpServer
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import PATH
 

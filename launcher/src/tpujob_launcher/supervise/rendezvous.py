@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Optional
 
+from tpujob_contract.connections.open_files import TooFewFiles
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
-from tpujob_contract.open_files import TooFewFiles
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.messages import BYE, FINISHED, READY, STOPPING
 from tpujob_launcher.peers.peers import Peers

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tpujob_contract.http_server import Handler, HttpServer, Request, Response, plain
+from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
 from tpujob_contract.ports import EVERY_ADDRESS
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness

@@ -154,8 +154,8 @@ def test_data_in_two_formats_is_refused_with_what_to_write(tmp_path):
     with pytest.raises(ConfigurationError) as refused:
         make_manifest(DataConfig(path=str(tmp_path)))
     assert str(refused.value) == (
-        f"spec.trainer.data.path: {str(tmp_path)!r} has files in two formats, 1 parquet and 2 other, 'b.jsonl' for one; "
-        "write format: parquet to read those alone, or give a pattern for those that are meant"
+        f"spec.trainer.data.path: {str(tmp_path)!r} has files in two formats, 1 parquet and 2 other, "
+        "'b.jsonl' for one; write format: parquet to read those alone, or give a pattern for those that are meant"
     )
     assert make_manifest(DataConfig(path=str(tmp_path), format="jsonl")).num_units == 2
     assert make_manifest(DataConfig(path=f"{tmp_path}/*.parquet")).num_units == 1

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import jax
 
-from tpujob_contract import DistributedProcess, LocalProcess, Process, environment, open_files, ports
+from tpujob_contract import DistributedProcess, LocalProcess, Process, environment, ports
+from tpujob_contract.connections import open_files
 from tpujob_trainer.distributed import host_check, kv_store, peers
 from tpujob_trainer.distributed.peers import Membership, Peers
 from tpujob_trainer.values import errors

@@ -7,7 +7,8 @@ from typing import Protocol, Self
 
 import jax
 
-from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, Process, http_server
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, Process
+from tpujob_contract.connections import http_server
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.report import Phase
 from tpujob_trainer.checkpoint import ownership

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_contract import environment, http_server, profiling, shared_secret
-from tpujob_contract.http_server import JSON, HttpServer, Page, Request, Response, plain
+from tpujob_contract import environment, profiling, shared_secret
+from tpujob_contract.connections import http_server
+from tpujob_contract.connections.http_server import JSON, HttpServer, Page, Request, Response, plain
 from tpujob_contract.reports.report import PATH
 from tpujob_trainer.telemetry import page
 from tpujob_trainer.telemetry.profiler import BusyError, Profiler
