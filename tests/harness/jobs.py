@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,8 +30,8 @@ class Jobs:
         self.path = f"/apis/tpujob.dev/v1beta1/namespaces/{namespace}/tputrainingjobs"
         self._node: str | None = None
 
-    def create(self, name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> Object:
-        """Creates a job of two hosts; keywords are spec fields by their YAML names, None removes one."""
+    def create(self, name: str, labels: Any = None, **spec: Any) -> Object:
+        """Creates a job of two hosts; `labels` are of its metadata, keywords are spec fields by their YAML names."""
         fields = {"accelerator": "cpu:2x1", "image": "example.com/image", "command": ["train"], **spec}
         fields = {key: value for key, value in fields.items() if value is not None}
         return self.api.create(
