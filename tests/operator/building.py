@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.statuses import PATHS, flat, grouped
+from tpujob_operator.decide.chain import Decision
 from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed
 from tpujob_resource.messages.conditions import Type
 from tpujob_resource.models.status import Status
@@ -102,6 +103,11 @@ def observed(manifest: dict[str, Any], **fields: Any) -> Observed:
 def stored(fields: dict[str, Any]) -> dict[str, Any]:
     """Fields of a status by their paths as the API server has them, from those of `Status`."""
     return flat(Status().updated(fields).as_stored())
+
+
+def status_of(decision: Decision) -> dict[str, Any]:
+    """The fields of the status that a decision writes, by their paths."""
+    return flat(decision.status.as_stored())
 
 
 def condition(status: Any, kind: Type) -> tuple[str, str] | None:

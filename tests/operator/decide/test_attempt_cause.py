@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded, status_of
 from tpujob_contract.reports.termination_message import RETURNED_0
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.attempt_cause import of_attempt
@@ -89,7 +88,7 @@ def test_exit_codes_decide_what_becomes_of_the_job(
     codes: tuple[int | None, int | None], expected: tuple[Any, ...]
 ) -> None:
     decision = decide(restarted(slices(*codes)), Settings())
-    status = flat(decision.status.as_stored())
+    status = status_of(decision)
     if expected[0] == "Failed":
         assert (status["phase"], status["failure"]["exitCode"], decision.step) == (*expected, Step.SUSPEND)
         assert "delete this job and apply it again; its checkpoints are kept" in status["message"]
@@ -293,14 +292,14 @@ def test_fatal_code_of_an_earlier_attempt_counts() -> None:
     """JobSet had restarted before anybody looked, and the next attempt crashed otherwise."""
     ends = (ended(0, 77), ended(1, 1, attempt=1))
     seen = observed(job(status=recorded()), jobset=jobset(restarts=2), ended=ends)
-    status = flat(decide(seen, Settings()).status.as_stored())
+    status = status_of(decide(seen, Settings()))
     assert (status["phase"], status["failure"]["exitCode"]) == ("Failed", 77)
 
 
 def test_fatal_code_at_a_stop_that_was_asked_for_leaves_the_job_suspended() -> None:
     ends = (ended(0, 77, **DELETED),)
     seen = observed(job(status=recorded("Stopping"), suspend=True), jobset=jobset(suspended=True), ended=ends)
-    assert flat(decide(seen, Settings()).status.as_stored())["phase"] == "Suspended"
+    assert status_of(decide(seen, Settings()))["phase"] == "Suspended"
 
 
 @pytest.mark.parametrize(

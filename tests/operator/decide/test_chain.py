@@ -4,8 +4,20 @@ from datetime import timedelta
 
 import pytest
 
-from tests.operator.building import BOTH, JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
-from tests.statuses import PATHS, flat, grouped
+from tests.operator.building import (
+    BOTH,
+    JOBSET_UID,
+    NOW,
+    condition,
+    ended,
+    host,
+    job,
+    jobset,
+    observed,
+    recorded,
+    status_of,
+)
+from tests.statuses import PATHS, grouped
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -246,13 +258,13 @@ def test_new_job_gets_its_jobset_before_a_status() -> None:
 def test_what_follows_from_what_was_seen(seen: Observed, phase: str, reason: Reason, step: Step | None) -> None:
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step) == (phase, step)
-    found = {c["reason"] for c in flat(decision.status.as_stored())["conditions"]}
+    found = {c["reason"] for c in status_of(decision)["conditions"]}
     assert str(reason) in found
 
 
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
 def test_status_fits_the_resource(seen: Observed) -> None:
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert set(status) <= {field.alias or name for name, field in Status.model_fields.items()} | {*PATHS.values()}
     Status.model_validate(status)
 
@@ -260,7 +272,7 @@ def test_status_fits_the_resource(seen: Observed) -> None:
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
 def test_second_look_changes_nothing(seen: Observed) -> None:
     """At rest nothing is written: the status that was written is the status that is wanted a minute later."""
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     later = Observed(
         manifest={**seen.manifest, "status": grouped(status)},
         jobset=seen.jobset,
@@ -291,7 +303,7 @@ OVER = {
 def test_terminal_is_terminal(phase: str, fields: dict, step: Step | None) -> None:
     status = recorded(phase, completionTime=format_time(NOW))
     decision = decide(observed(job(status=status), **fields), SETTINGS)
-    assert (flat(decision.status.as_stored()), decision.step, decision.note) == (status, step, None)
+    assert (status_of(decision), decision.step, decision.note) == (status, step, None)
 
 
 def test_terminal_job_notices_a_new_generation_only() -> None:
@@ -323,22 +335,20 @@ def test_created_jobset_is_inert() -> None:
 
 
 def test_recording_takes_uid_of_the_live_jobset() -> None:
-    status = flat(decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS).status.as_stored())
+    status = status_of(decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS))
     assert (status["jobSet"], status["internal.jobSetUid"], status["incarnation"]) == ("llama", JOBSET_UID, 1)
 
 
 def test_nothing_is_recorded_while_the_jobset_is_deleted() -> None:
-    status = flat(
-        decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS).status.as_stored()
-    )
+    status = status_of(decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS))
     assert "internal.jobSetUid" not in status
 
 
 def test_invalid_names_every_problem_once() -> None:
     decision = decide(observed(job(accelerator="v4-17", slices=2, workers=3)), SETTINGS)
-    assert condition(flat(decision.status.as_stored()), Type.VALID) == ("False", "Rejected")
-    assert flat(decision.status.as_stored())["message"].count("spec.accelerator") == 1
-    assert "spec.workers" in flat(decision.status.as_stored())["message"]
+    assert condition(status_of(decision), Type.VALID) == ("False", "Rejected")
+    assert status_of(decision)["message"].count("spec.accelerator") == 1
+    assert "spec.workers" in status_of(decision)["message"]
     assert decision.requeue_after_seconds is None
     assert decision.note is not None
 
@@ -362,7 +372,7 @@ BLOCKED = {
 @pytest.mark.parametrize(("hosts", "creation_failure", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
 def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert status["phase"] == ("WaitingForCapacity" if expected == ("True", "Unschedulable") else "Starting")
     assert condition(status, Type.BLOCKED) == expected
 
@@ -370,13 +380,13 @@ def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | Non
 def test_hindrance_goes_when_it_is_over() -> None:
     blocked = {"type": "Blocked", "status": "True", "reason": "CannotStart", "lastTransitionTime": format_time(NOW)}
     seen = observed(job(status=recorded("Starting", conditions=[blocked])), jobset=jobset(), hosts=BOTH)
-    assert condition(flat(decide(seen, SETTINGS).status.as_stored()), Type.BLOCKED) == ("False", "Unblocked")
+    assert condition(status_of(decide(seen, SETTINGS)), Type.BLOCKED) == ("False", "Unblocked")
 
 
 def test_progress_is_shown_and_kept() -> None:
     progress = Progress(phase="training", step=12, steps=100, loss=2.5000004, tokens_per_second=1234.4)
     seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
-    first = flat(decide(seen, SETTINGS).status.as_stored())
+    first = status_of(decide(seen, SETTINGS))
     assert (first["step"], first["steps"], first["progress.loss"], first["progress.tokensPerSecond"]) == (
         12,
         100,
@@ -388,20 +398,18 @@ def test_progress_is_shown_and_kept() -> None:
 
 def test_finished_job_has_made_all_steps() -> None:
     seen = observed(job(status=recorded(step=96, steps=100)), jobset=jobset(**COMPLETED))
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert status["step"] == 100
     assert status["completionTime"] == format_time(NOW - timedelta(seconds=3))
 
 
 def test_transition_time_moves_with_the_status_only() -> None:
-    status = dict(
-        flat(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored())
-    )
+    status = dict(status_of(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS)))
     later = NOW + timedelta(minutes=5)
     seen = Observed(manifest=job(status=status), jobset=jobset(), hosts=(host(0),), now=later)
     first, second = (
         next(c for c in found["conditions"] if c["type"] == Type.RUNNING)
-        for found in (status, flat(decide(seen, SETTINGS).status.as_stored()))
+        for found in (status, status_of(decide(seen, SETTINGS)))
     )
     assert (first["status"], second["status"]) == ("True", "False")
     assert (first["lastTransitionTime"], second["lastTransitionTime"]) == (format_time(NOW), format_time(later))
@@ -409,7 +417,7 @@ def test_transition_time_moves_with_the_status_only() -> None:
 
 def test_unknown_status_fields_are_kept() -> None:
     seen = observed(job(status=recorded(fromTheFuture={"a": 1})), jobset=jobset(), hosts=BOTH)
-    assert flat(decide(seen, SETTINGS).status.as_stored())["fromTheFuture"] == {"a": 1}
+    assert status_of(decide(seen, SETTINGS))["fromTheFuture"] == {"a": 1}
 
 
 def test_recorded_fatal_end_fails_the_job_after_a_restart_of_the_operator() -> None:
@@ -417,7 +425,7 @@ def test_recorded_fatal_end_fails_the_job_after_a_restart_of_the_operator() -> N
     before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, ended=(ended(1, 78),)), Settings())
     assert before.status.failure is not None
     assert before.status.failure.exit_code == 78
-    after = decide(observed(job(status=flat(before.status.as_stored())), jobset=jobset(outcome="Failed")), Settings())
+    after = decide(observed(job(status=status_of(before)), jobset=jobset(outcome="Failed")), Settings())
     assert (after.status.phase, after.status.failure) == ("Failed", before.status.failure)
 
 

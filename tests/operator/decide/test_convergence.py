@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.operator.building import NOW, ended, host, job
+from tests.operator.building import NOW, ended, host, job, status_of
 from tests.statuses import flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import Decision, decide
@@ -69,7 +69,7 @@ class JobLife(RuleBasedStateMachine):
         if version != self.version and decision.patch:
             return  # Conflict: nothing after it is done
         if decision.patch:
-            Status.model_validate(flat(decision.status.as_stored()))
+            Status.model_validate(status_of(decision))
             self.manifest["status"] = deepcopy(decision.status.as_stored())
             self.version += 1
             crash -= 1

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.evidence import recorded_disruption
 from tpujob_operator.decide.chain import decide
@@ -58,37 +57,37 @@ def test_a_successor_knows_what_was_taken_away(
     expected: tuple[int | None, int | None],
 ) -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=before, lost_nodes=nodes)
-    status = flat(decide(seen, Settings()).status.as_stored())
+    status = status_of(decide(seen, Settings()))
     Status.model_validate(status)
     later = observed(job(status=dict(status)), jobset=jobset(restarts=1), hosts=BOTH, ended=after)
-    judged = flat(decide(later, Settings()).status.as_stored())
+    judged = status_of(decide(later, Settings()))
     assert (judged.get("restarts.disruptions"), judged.get("restarts.charged")) == expected
 
 
 def test_the_record_does_not_change_while_nothing_happens() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 143, after=1, **ASKED)))
-    status = flat(decide(seen, Settings()).status.as_stored())
+    status = status_of(decide(seen, Settings()))
     again = observed(job(status=dict(status)), jobset=jobset(), ended=seen.ended[::-1])
-    assert flat(decide(again, Settings()).status.as_stored()) == status
+    assert status_of(decide(again, Settings())) == status
 
 
 def test_a_rest_leaves_no_record() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED,))
-    status = flat(decide(seen, Settings()).status.as_stored())
+    status = status_of(decide(seen, Settings()))
     assert status["internal.disruption"]["node"] == "node-1"
     rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
-    assert "internal.disruption" not in flat(decide(rested, Settings()).status.as_stored())
+    assert "internal.disruption" not in status_of(decide(rested, Settings()))
     asked_again = observed(job(status=recorded()), jobset=jobset(), ended=(ended(0, 75),))
-    status = flat(decide(asked_again, Settings()).status.as_stored())
+    status = status_of(decide(asked_again, Settings()))
     assert status["internal.askedAgain"]["host"] == "slice 0 host 0"
     assert "failure" not in status
     rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
-    assert "internal.askedAgain" not in flat(decide(rested, Settings()).status.as_stored())
+    assert "internal.askedAgain" not in status_of(decide(rested, Settings()))
 
 
 def test_an_end_that_a_disruption_explains_is_no_asking() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 75, after=1)))
-    status = flat(decide(seen, Settings()).status.as_stored())
+    status = status_of(decide(seen, Settings()))
     assert (status["internal.disruption"]["node"], status.get("internal.askedAgain")) == ("node-1", None)
 
 
@@ -97,9 +96,9 @@ def test_node_that_is_gone_explains_more_than_a_pod(order: int) -> None:
     looks: list[dict[str, Any]] = [{"ended": (EVICTED,)}]
     looks.insert(order, {"lost_nodes": (GONE,)})
     first = observed(job(status=recorded()), jobset=jobset(), **looks[0])
-    status = flat(decide(first, Settings()).status.as_stored())
+    status = status_of(decide(first, Settings()))
     later = observed(job(status=status), jobset=jobset(), **looks[1])
-    assert flat(decide(later, Settings()).status.as_stored())["internal.disruption"]["trouble"] == "is gone"
+    assert status_of(decide(later, Settings()))["internal.disruption"]["trouble"] == "is gone"
 
 
 def test_record_without_a_place_is_of_the_first_host() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, job, jobset, observed
+from tests.operator.building import BOTH, NOW, job, jobset, observed, status_of
 from tests.operator.manifests import TRAINER
 from tests.statuses import PATHS, flat
 from tpujob_operator.base.settings import Settings
@@ -37,12 +37,12 @@ def test_running_job_goes_on_with_its_books() -> None:
     progress = Progress(phase="training", step=7, steps=10, loss=2.5, committed_step=5, committed_at=NOW)
     seen = observed(job(status=STATUSES["running"], **TRAINS), jobset=jobset(restarts=1), hosts=BOTH, progress=progress)
     assert crashes(seen) == 1
-    status, before = flat(decide(seen, Settings()).status.as_stored()), flat(STATUSES["running"])
+    status, before = status_of(decide(seen, Settings())), flat(STATUSES["running"])
     kept = ("phase", "restarts.total", "restarts.charged", "internal.bookedRestarts", "lastCheckpointStep", "failure")
     assert {field: status[field] for field in kept} == {field: before[field] for field in kept}
 
 
 def test_failed_job_stays_failed_with_its_cause() -> None:
     seen = observed(job(status=STATUSES["failed"], **TRAINS), jobset=jobset(outcome="Failed", restarts=1))
-    status = flat(decide(seen, Settings()).status.as_stored())
+    status = status_of(decide(seen, Settings()))
     assert (status["phase"], status["failure"]["exitCode"]) == ("Failed", 78)

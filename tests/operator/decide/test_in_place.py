@@ -20,9 +20,9 @@ from tests.operator.building import (
     observed,
     pod,
     recorded,
+    status_of,
     terminated,
 )
-from tests.statuses import flat
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import of_jobsets, recorded_between, totals
@@ -60,13 +60,13 @@ def test_status_says_what_the_report_does(name: str) -> None:
     progress = progress_from_report({"phase": "training", "step": 7, **report})
     manifest = job(status=recorded(**EARLIER), inPlaceRestarts=LIMIT)
     seen = observed(manifest, jobset=jobset(), hosts=BOTH, progress=progress)
-    stored = flat(decide(seen, SETTINGS).status.as_stored())
+    stored = status_of(decide(seen, SETTINGS))
     assert (stored.get("restarts.inThesePods"), stored.get("restarts.inPlaceCause")) == expected
 
 
 def test_new_pods_have_started_once() -> None:
     seen = observed(job(status=recorded(**EARLIER)), jobset=jobset(restarts=1))
-    assert not flat(decide(seen, SETTINGS).status.as_stored()).keys() & EARLIER.keys()
+    assert not status_of(decide(seen, SETTINGS)).keys() & EARLIER.keys()
 
 
 FIRST, SECOND, THIRD = (f"llama-w-0-0-{name}" for name in ("abcde", "second", "third"))
@@ -112,7 +112,7 @@ class Job:
         decision = decide(look, SETTINGS)
         self.restarts += recorded_between(look.status, decision.status).elements()
         self.events += [note.message for note in decision.in_place_notes]
-        self.status = flat(decision.status.as_stored())
+        self.status = status_of(decision)
         return decision
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import JOBSET_UID, NOW, condition, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import JOBSET_UID, NOW, condition, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -50,10 +49,10 @@ def test_edit_of_a_job_at_rest_makes_a_new_incarnation(
     seen = observed(job(status=status, generation=2, **now), jobset=jobset(suspended=True))
     decision = decide(seen, SETTINGS)
     if not anew:
-        assert flat(decision.status.as_stored())["internal.jobSetUid"] == JOBSET_UID
+        assert status_of(decision)["internal.jobSetUid"] == JOBSET_UID
         return
     assert decision.step is None
-    assert flat(decision.status.as_stored()) == {
+    assert status_of(decision) == {
         "phase": "Queued",
         "phaseTime": format_time(NOW),
         "message": "The spec was edited; incarnation 2 of the job starts with it, from its checkpoints.",
@@ -68,7 +67,7 @@ def test_hash_alone_revives_nothing() -> None:
     """A new release may compute another one of the same spec."""
     status = recorded("Failed", specHash="of-another-release", completionTime=format_time(NOW))
     decision = decide(observed(job(status=status)), SETTINGS)
-    assert (flat(decision.status.as_stored()), decision.step) == (status, None)
+    assert (status_of(decision), decision.step) == (status, None)
 
 
 RENEWED = {"phase": "Queued", "message": "edited", "incarnation": 2, "observedGeneration": 2}
@@ -100,7 +99,7 @@ def test_jobset_of_a_spec_that_was_edited_before_it_was_recorded_is_made_again(
 @pytest.mark.parametrize(("fields", "reason", "step"), NEXT.values(), ids=NEXT.keys())
 def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: Reason, step: Step | None) -> None:
     decision = decide(observed(job(status=dict(RENEWED), generation=2, args=["x"]), **fields), SETTINGS)
-    assert (decision.status.phase, condition(flat(decision.status.as_stored()), Type.RUNNING)) == (
+    assert (decision.status.phase, condition(status_of(decision), Type.RUNNING)) == (
         "Starting" if step is Step.RESUME else "Queued",
         ("False", reason),
     )
@@ -110,14 +109,14 @@ def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: R
         assert decision.manifest["metadata"]["labels"]["tpujob.dev/incarnation"] == "2"
     if fields.get("jobset") and fields["jobset"].uid == "new":
         assert (
-            flat(decision.status.as_stored())["internal.jobSetUid"],
-            flat(decision.status.as_stored())["incarnation"],
+            status_of(decision)["internal.jobSetUid"],
+            status_of(decision)["incarnation"],
         ) == (
             "new",
             2,
         )
     else:
-        assert "internal.jobSetUid" not in flat(decision.status.as_stored())
+        assert "internal.jobSetUid" not in status_of(decision)
 
 
 RESTING = {"phase": "Stopping", "message": "leaving", "incarnation": 2, "observedGeneration": 2}
@@ -136,7 +135,7 @@ def test_suspended_job_of_a_queue_has_no_jobset(fields: dict[str, Any], phase: s
     seen = observed(job(status=dict(RESTING), generation=2, queue="team", suspend=True), **fields)
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step) == (phase, step)
-    assert "internal.jobSetUid" not in flat(decision.status.as_stored())
+    assert "internal.jobSetUid" not in status_of(decision)
 
 
 def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
@@ -152,7 +151,7 @@ def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
     seen = observed(job(status=status, generation=2, queue="team", suspend=True), jobset=jobset(restarts=3))
     decision = decide(seen, SETTINGS)
     assert (decision.step, decision.requeue_after_seconds) == (None, 0)
-    left = {key: value for key, value in flat(decision.status.as_stored()).items() if key != "message"}
+    left = {key: value for key, value in status_of(decision).items() if key != "message"}
     assert left == {
         "phase": "Stopping",
         "phaseTime": format_time(NOW),
@@ -175,11 +174,7 @@ def test_resumed_job_of_a_queue_queues_again() -> None:
 
 
 def test_edit_into_nonsense_is_said_and_mended() -> None:
-    status = dict(
-        flat(
-            decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status.as_stored()
-        )
-    )
+    status = dict(status_of(decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS)))
     assert (status["phase"], status["incarnation"]) == ("Invalid", 2)
     decision = decide(observed(job(status=status, generation=3)), SETTINGS)
     assert decision.step is Step.CREATE
@@ -211,9 +206,9 @@ def test_raised_retry_revives_a_job_that_has_ended(
     status = recorded(phase, **books, **({} if known is None else {"internal.retry": known}))
     seen = observed(job(status=status, retry=wanted, suspend=phase == "Suspended"), jobset=jobset(suspended=True))
     decision = decide(seen, SETTINGS)
-    assert flat(decision.status.as_stored()).get("incarnation") == (2 if anew else 1)
+    assert status_of(decision).get("incarnation") == (2 if anew else 1)
     if anew:
-        assert flat(decision.status.as_stored()) == {
+        assert status_of(decision) == {
             "phase": "Queued",
             "phaseTime": format_time(NOW),
             "message": f"spec.retry is {wanted}; incarnation 2 of the job starts from its last checkpoint.",
@@ -224,13 +219,13 @@ def test_raised_retry_revives_a_job_that_has_ended(
             "lastCheckpointStep": 40,
         }
     elif phase not in ("Failed", "Succeeded"):
-        assert flat(decision.status.as_stored())["internal.retry"] == wanted
+        assert status_of(decision)["internal.retry"] == wanted
 
 
 def test_retry_revives_once() -> None:
-    status = flat(decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status.as_stored())
+    status = status_of(decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS))
     again = recorded(**{**status, "phase": "Failed"})
-    assert flat(decide(observed(job(status=again, retry=1)), SETTINGS).status.as_stored())["phase"] == "Failed"
+    assert status_of(decide(observed(job(status=again, retry=1)), SETTINGS))["phase"] == "Failed"
 
 
 @pytest.mark.parametrize(("being_deleted", "step"), [(False, Step.DELETE), (True, None)], ids=["there", "going"])
@@ -250,7 +245,7 @@ def test_earlier_jobset_is_deleted_once(being_deleted: bool, step: Step | None) 
     ids=["a person's", "a person's, going", "an earlier job's"],
 )
 def test_foreign_jobset_of_the_name_is_waited_for(fields: dict[str, Any], reason: Reason) -> None:
-    status = flat(decide(observed(job(), jobset=jobset(**fields)), Settings()).status.as_stored())
+    status = status_of(decide(observed(job(), jobset=jobset(**fields)), Settings()))
     assert condition(status, Type.RUNNING) == ("False", reason)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import NOW, ended, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import NOW, ended, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import recorded_between
 from tpujob_operator.decide.chain import decide
@@ -41,7 +40,7 @@ def seen(status: dict[str, Any], *, at: float = 0, restarts: int = 0, **fields: 
 
 def after(first: Observed, *, at: float, restarts: int = 0, **fields: Any) -> Observed:
     """The next look, at a job that has the status that the first one made."""
-    return seen(flat(decide(first, SETTINGS).status.as_stored()), at=at, restarts=restarts, **fields)
+    return seen(status_of(decide(first, SETTINGS)), at=at, restarts=restarts, **fields)
 
 
 def waiting() -> Observed:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, JOB_UID, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import BOTH, JOB_UID, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.state import PolicyState
@@ -52,7 +51,7 @@ def test_only_an_own_policy_is_written(name: str) -> None:
 
 def test_the_condition_ends_with_its_cause() -> None:
     taken = decide(observed(job(status=QUEUED), network_policy=CASES["a foreign one"][0]), SETTINGS)
-    freed = decide(observed(job(status=flat(taken.status.as_stored())), network_policy=PolicyState()), SETTINGS)
+    freed = decide(observed(job(status=status_of(taken)), network_policy=PolicyState()), SETTINGS)
     isolated = condition(freed.status, Type.ISOLATED)
     assert isolated is not None
     assert (isolated.status, isolated.reason) == ("True", Reason.NETWORK_POLICY_MADE)

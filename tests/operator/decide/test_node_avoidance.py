@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
+from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded, status_of
 from tests.statuses import flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.node_failures import MOST_AVOIDED, MOST_NODES, avoided, with_crashes
@@ -81,7 +81,7 @@ def test_status_keeps_the_nodes_that_matter() -> None:
 
 def test_second_crash_on_a_node_starts_an_incarnation_elsewhere() -> None:
     decision = decide(restarting(), SETTINGS)
-    status = flat(decision.status.as_stored())
+    status = status_of(decision)
     assert status["nodeFailures"] == [failures(avoidedLabel=HOSTNAME, avoidedValue="bad.example")]
     kept = {
         "incarnation": 2,
@@ -189,12 +189,12 @@ def test_the_pause_goes_on_in_the_new_incarnation() -> None:
         "internal.restartedAtStep": 40,
         "internal.restartTime": format_time(NOW),
     }
-    status = flat(decide(restarting(status=books), SETTINGS).status.as_stored())
+    status = status_of(decide(restarting(status=books), SETTINGS))
     made = jobset(uid="new", suspended=True, incarnation=2)
     paused = decide(observed(job(status=status), jobset=made), SETTINGS)
     assert (paused.status.phase, paused.step, paused.requeue_after_seconds) == ("Restarting", None, 10)
     assert "a crash on node bad" in (paused.status.message or "")
-    later = observed(job(status=flat(paused.status.as_stored())), jobset=made, now=NOW + timedelta(seconds=10))
+    later = observed(job(status=status_of(paused)), jobset=made, now=NOW + timedelta(seconds=10))
     assert decide(later, SETTINGS).step is Step.RESUME
 
 
@@ -242,7 +242,7 @@ def test_avoidance_ends_where_there_is_no_other_machine(seen: Observed, is_lifte
         assert decision.note is not None
         assert decision.note.reason == Reason.AVOIDANCE_LIFTED
         assert "Incarnation 3 may use" in decision.note.message
-        again = decide(observed(job(status=flat(decision.status.as_stored())), node_labels=LABELS), SETTINGS)
+        again = decide(observed(job(status=status_of(decision)), node_labels=LABELS), SETTINGS)
         assert again.manifest is not None
         assert "affinity" not in str(again.manifest)
 
@@ -251,7 +251,7 @@ def test_avoidance_ends_where_there_is_no_other_machine(seen: Observed, is_lifte
 def test_retry_and_edit_forget_what_is_avoided(change: dict[str, Any]) -> None:
     entries = [failures(avoidedLabel=HOSTNAME, avoidedValue="bad.example")]
     status = recorded("Failed", nodeFailures=entries, specHash="another", total=3, earlierRestarts=2)
-    after = flat(decide(observed(job(status=status, generation=2, **change)), SETTINGS).status.as_stored())
+    after = status_of(decide(observed(job(status=status, generation=2, **change)), SETTINGS))
     assert (after["incarnation"], after.keys() & {"nodeFailures", "internal.earlierRestarts", "restarts.total"}) == (
         2,
         set(),
@@ -259,7 +259,7 @@ def test_retry_and_edit_forget_what_is_avoided(change: dict[str, Any]) -> None:
 
 
 def test_a_new_incarnation_is_said_while_it_is_made() -> None:
-    status = flat(decide(restarting(), SETTINGS).status.as_stored())
+    status = status_of(decide(restarting(), SETTINGS))
     after = decide(observed(job(status=status), jobset=jobset(restarts=2, being_deleted=True)), SETTINGS).status
     assert condition(flat(after.as_stored()), Type.RUNNING) == ("False", Reason.REMAKING)
     assert after.node_failures is not None

@@ -16,8 +16,8 @@ from tests.operator.building import (
     jobset,
     observed,
     recorded,
+    status_of,
 )
-from tests.statuses import flat
 from tpujob_contract.reports.termination_message import program_code_line
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
@@ -92,7 +92,7 @@ def test_restart_says_its_cause(fields: dict[str, Any], phase: str, words: str) 
 def test_resuming_is_no_restart() -> None:
     status = recorded("Starting", bookedRestarts=2)
     seen = observed(job(status=status), jobset=jobset(restarts=2), hosts=(host(0, attempt=2),))
-    assert flat(decide(seen, SETTINGS).status.as_stored())["phase"] == "Starting"
+    assert status_of(decide(seen, SETTINGS))["phase"] == "Starting"
 
 
 def notice(reason: str, message: str, *, age: float = 0) -> Notice:
@@ -178,7 +178,7 @@ def test_waiting_for_capacity_says_for_what(
         hosts=(host(0, ready=False, unschedulable="0/3 nodes fit"),),
         capacity_notices=notices,
     )
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert (status["phase"], condition(status, Type.RUNNING)) == ("WaitingForCapacity", ("False", reason))
     assert words in status["message"]
     assert condition(status, Type.BLOCKED) == (("True", reason) if blocked else None)
@@ -189,9 +189,9 @@ def test_other_hosts_of_a_slice_wait_for_its_first() -> None:
     refusal = "admission webhook denied the request: follower pod node selector for topology domain not found."
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"),)
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=refusal)
-    assert flat(decide(seen, SETTINGS).status.as_stored())["phase"] == "WaitingForCapacity"
+    assert status_of(decide(seen, SETTINGS))["phase"] == "WaitingForCapacity"
     without = observed(job(status=recorded("Starting")), jobset=jobset(), creation_failure=refusal)
-    assert condition(flat(decide(without, SETTINGS).status.as_stored()), Type.BLOCKED) is None
+    assert condition(status_of(decide(without, SETTINGS)), Type.BLOCKED) is None
 
 
 def at_step(seconds_ago: float, *, step: int = 7, phase: str = "Running") -> dict[str, Any]:
@@ -251,7 +251,7 @@ STALLS: dict[str, tuple[Observed, Reason | None]] = {
 @pytest.mark.parametrize(("seen", "reason"), STALLS.values(), ids=STALLS.keys())
 def test_stall_is_told_from_slowness(seen: Observed, reason: Reason | None) -> None:
     seen = Observed(manifest=seen.manifest, jobset=jobset(), hosts=seen.hosts, progress=seen.progress, now=seen.now)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert status["phase"] == ("Running" if reason is None else "Stalled")
     assert condition(status, Type.STALLED) == (None if reason is None else ("True", reason))
     assert condition(status, Type.RUNNING) == ("True", Reason.ALL_HOSTS_READY)
@@ -262,18 +262,18 @@ def test_stall_is_told_from_slowness(seen: Observed, reason: Reason | None) -> N
 def test_hosts_that_have_just_come_up_are_not_stalled(phase: str, progress: Progress | None) -> None:
     waited = at_step(9999) | {"phase": phase}
     seen = observed(job(status=waited, **TRAINER), jobset=jobset(), hosts=BOTH, progress=progress)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert status["phase"] == "Running"
     assert status["progress.stepTime"] == format_time(NOW)
 
 
 def test_stall_ends_with_the_next_step() -> None:
     first = observed(job(status=at_step(600), **TRAINER), jobset=jobset(), hosts=BOTH, progress=training())
-    status = flat(decide(first, SETTINGS).status.as_stored())
+    status = status_of(decide(first, SETTINGS))
     assert status["phase"] == "Stalled"
     assert "deleting the pod restarts the job" in status["message"]
     later = observed(job(status=status, **TRAINER), jobset=jobset(), hosts=BOTH, progress=training(step=8))
-    status = flat(decide(later, SETTINGS).status.as_stored())
+    status = status_of(decide(later, SETTINGS))
     assert (status["phase"], status["progress.stepTime"]) == ("Running", format_time(NOW))
     assert condition(status, Type.STALLED) == ("False", Reason.PROGRESSING)
 
@@ -290,7 +290,7 @@ def test_stall_ends_with_the_next_step() -> None:
 )
 def test_only_a_pod_that_alone_is_lost_is_said_to_be_replaced(end: Ended, reason: Reason) -> None:
     seen = observed(job(status=recorded(), inPlaceRestarts=2), jobset=jobset(), hosts=(host(0),), ended=(end,))
-    assert condition(flat(decide(seen, SETTINGS).status.as_stored()), Type.RUNNING) == ("False", reason)
+    assert condition(status_of(decide(seen, SETTINGS)), Type.RUNNING) == ("False", reason)
 
 
 def test_a_job_whose_spec_is_refused_since_an_upgrade_is_restarted_all_the_same() -> None:
@@ -311,7 +311,7 @@ def test_jobset_goes_where_its_namespace_waits_for_pods_that_its_jobs_keep(is_su
 def test_missing_worker_is_no_new_start() -> None:
     status = recorded(startTime=format_time(NOW))
     seen = observed(job(status=status, workers=2, accelerator="cpu:1x1"), jobset=jobset(), hosts=(host(0),))
-    decided = flat(decide(seen, SETTINGS).status.as_stored())
+    decided = status_of(decide(seen, SETTINGS))
     assert (decided["phase"], decided["ready"], decided["message"]) == ("Running", "1/2", "1 of 2 hosts are ready.")
     assert condition(decided, Type.RUNNING) == ("True", Reason.HOSTS_STARTING)
 
@@ -354,7 +354,7 @@ def test_deadline_ends_the_job_after_its_grace(
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step, decision.requeue_after_seconds) == (phase, step, again)
     if phase == "Failed":
-        assert condition(flat(decision.status.as_stored()), Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
+        assert condition(status_of(decision), Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
 
 
 @pytest.mark.parametrize(
@@ -378,15 +378,15 @@ def test_somebody_elses_service_is_named(suspended: bool, phase: str, step: Step
     seen = observed(job(status=recorded("Queued")), jobset=jobset(suspended=suspended), foreign_service="llama-tpujob")
     decision = decide(seen, SETTINGS)
     assert (decision.status.phase, decision.step) == (phase, step)
-    assert condition(flat(decision.status.as_stored()), Type.BLOCKED) == ("True", Reason.SERVICE_NAME_TAKEN)
+    assert condition(status_of(decision), Type.BLOCKED) == ("True", Reason.SERVICE_NAME_TAKEN)
     rests = decide(replace(seen, manifest=job(status=recorded("Queued"), suspend=True)), SETTINGS)
     assert rests.status.phase == ("Suspended" if suspended else "Stopping")
 
 
 def test_accelerator_s_name_is_explained() -> None:
     decision = decide(observed(job(accelerator="v4-16"), jobset=jobset(suspended=True)), SETTINGS)
-    assert "v4-16" in flat(decision.status.as_stored())["acceleratorNote"]
-    made = {**flat(decision.status.as_stored()), "internal.jobSetUid": None}
+    assert "v4-16" in status_of(decision)["acceleratorNote"]
+    made = {**status_of(decision), "internal.jobSetUid": None}
     again = decide(observed(job(accelerator="v4:2x2x2", status=made), jobset=jobset(suspended=True)), SETTINGS)
     assert again.status.accelerator_note is None
 
@@ -394,30 +394,30 @@ def test_accelerator_s_name_is_explained() -> None:
 def test_wait_for_machines_tells_how_many_have_come_and_since_when() -> None:
     hosts = (host(0, ready=False, ip="10.0.0.1"), host(1, ready=False, unschedulable="0/3 nodes fit"))
     first = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
-    status = flat(decide(first, SETTINGS).status.as_stored())
+    status = status_of(decide(first, SETTINGS))
     end = "1 of 2 hosts have arrived; the others have been awaited since 2030-01-01T12:00:00Z."
     assert status["message"].endswith(end)
     later = replace(first, manifest=job(status=status), now=NOW + timedelta(hours=1))
     assert decide(later, SETTINGS).patch == {}
     unknown = replace(first, manifest=job(status=recorded("WaitingForCapacity")))
-    assert flat(decide(unknown, SETTINGS).status.as_stored())["message"].endswith("1 of 2 hosts have arrived.")
+    assert status_of(decide(unknown, SETTINGS))["message"].endswith("1 of 2 hosts have arrived.")
 
 
 def test_what_is_probably_not_meant_is_recorded_with_the_jobset() -> None:
     of_a_laptop = {**TRAINER, "trainer": {**TRAINER["trainer"], "data": {"path": "text/*", "tokenizer": "bytes"}}}
     doubtful = job(**of_a_laptop, status={"warnings": ["of another spec"]})
     seen = observed(doubtful, jobset=jobset(suspended=True))
-    (warning,) = flat(decide(seen, SETTINGS).status.as_stored())["warnings"]
+    (warning,) = status_of(decide(seen, SETTINGS))["warnings"]
     assert warning.startswith('spec.trainer.data.path: "text/*" is relative')
     meant = job(status={"warnings": ["of another spec"]})
-    assert "warnings" not in flat(decide(replace(seen, manifest=meant), SETTINGS).status.as_stored())
+    assert "warnings" not in status_of(decide(replace(seen, manifest=meant), SETTINGS))
 
 
 def test_time_of_a_phase_is_when_it_began() -> None:
     began = format_time(NOW - timedelta(hours=1))
     starting = observed(job(status=recorded("Starting", phaseTime=began)), jobset=jobset(), hosts=(host(0),))
-    assert flat(decide(starting, SETTINGS).status.as_stored())["phaseTime"] == began
-    running = flat(decide(replace(starting, hosts=BOTH), SETTINGS).status.as_stored())
+    assert status_of(decide(starting, SETTINGS))["phaseTime"] == began
+    running = status_of(decide(replace(starting, hosts=BOTH), SETTINGS))
     assert (running["phase"], running["phaseTime"]) == ("Running", format_time(NOW))
 
 
@@ -453,7 +453,7 @@ def test_health_of_parts_is_a_condition(
 ) -> None:
     progress = Progress(phase="training", **fields)
     seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert condition(status, kind) == expected
     assert words in next((c["message"] for c in status["conditions"] if c["type"] == kind), "")
     assert status["phase"] == "Running"
@@ -464,7 +464,7 @@ def test_seconds_alone_are_not_written() -> None:
         progress = Progress(phase="training", step=step, goodput={"step": seconds}, data_wait_fraction=seconds / 1000)
         now = NOW + timedelta(seconds=seconds)
         seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress, now=now)
-        return flat(decide(seen, SETTINGS).status.as_stored())
+        return status_of(decide(seen, SETTINGS))
 
     first = look(recorded(), 100, step=7)
     assert (first["progress.goodput"], first["progress.dataWaitFraction"]) == ({"step": 100}, 0.1)
@@ -476,11 +476,11 @@ def test_what_keeps_pods_from_starting_comes_before_capacity() -> None:
     """More machines would not help a job whose other host cannot pull its image."""
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"), host(1, ready=False, waiting_reason="ImagePullBackOff"))
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert (status["phase"], condition(status, Type.BLOCKED)) == ("Starting", ("True", Reason.CANNOT_START))
 
 
 @pytest.mark.parametrize(("seconds", "phase"), [(1799, "Running"), (1800, "Stalled")], ids=["not yet", "for long"])
 def test_silence_is_a_stall_only_after_three_limits(seconds: float, phase: str) -> None:
     seen = observed(job(status=at_step(seconds), **TRAINER), jobset=jobset(), hosts=BOTH)
-    assert flat(decide(seen, SETTINGS).status.as_stored())["phase"] == phase
+    assert status_of(decide(seen, SETTINGS))["phase"] == phase

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.apply import event
 from tpujob_operator.decide.chain import decide
@@ -31,7 +30,7 @@ WHOLE = Progress(
 
 def running(seconds: float, *, status: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """A job that is at step 8 so many seconds after step 7 was written."""
-    before = flat(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored())
+    before = status_of(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS))
     known = {
         **before,
         "step": 7,
@@ -73,7 +72,7 @@ def test_only_progress_waits_for_its_turn(seen: Observed, is_written: bool) -> N
 
 def test_whatever_waited_is_written_with_the_next_change() -> None:
     seen = running(10, hosts=(host(0),), ended=(ended(1, 1),))
-    assert flat(decide(seen, SETTINGS).status.as_stored())["step"] == 8
+    assert status_of(decide(seen, SETTINGS))["step"] == 8
 
 
 EVENTS = {

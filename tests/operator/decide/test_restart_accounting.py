@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, stored
-from tests.statuses import flat, grouped
+from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded, status_of, stored
+from tests.statuses import grouped
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.first_failure import first_failure
 from tpujob_operator.decide.causes.restart_accounting import (
@@ -181,9 +181,9 @@ def test_counting_twice_changes_nothing() -> None:
 
 
 def test_restarts_for_a_suspension_do_not_show() -> None:
-    first = flat(decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()).status.as_stored())
+    first = status_of(decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()))
     assert "restarts.total" not in first
-    later = flat(decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()).status.as_stored())
+    later = status_of(decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()))
     assert (later["restarts.total"], later["internal.suspensionRestarts"]) == (1, 1)
 
 
@@ -231,7 +231,7 @@ def test_ends_of_booked_attempts_are_charged_once(found: Observed, crashes_then:
 
 
 def test_a_job_that_has_not_restarted_says_nothing_of_restarts() -> None:
-    assert "restarts.total" not in flat(decide(seen(0), Settings()).status.as_stored())
+    assert "restarts.total" not in status_of(decide(seen(0), Settings()))
     assert decide(seen(1, ended(0, 1), hosts=BOTH), Settings()).status.restarts.total == 1
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import (
     LONGEST_PAUSE_SECONDS,
@@ -98,9 +97,9 @@ def test_progress_ends_a_series(status: dict[str, Any], seconds: float, number: 
 def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
     seen = restarted(2, end, status={**ONCE, "lastCheckpointStep": 100})
     decision = decide(seen, SETTINGS)
-    Status.model_validate(flat(decision.status.as_stored()))
+    Status.model_validate(status_of(decision))
     assert (decision.status.phase, decision.step) == ("Restarting", Step.SUSPEND)
-    assert flat(decision.status.as_stored())["restarts.nextTime"] == format_time(NOW + timedelta(seconds=10))
+    assert status_of(decision)["restarts.nextTime"] == format_time(NOW + timedelta(seconds=10))
     assert decision.requeue_after_seconds == 10
     found = condition(decision.status, Type.RUNNING)
     assert found is not None
@@ -109,18 +108,18 @@ def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
 
 def test_paused_job_goes_on_in_time_and_its_message_stays() -> None:
     seen = restarted(2, ended(0, 1, attempt=1), status={**ONCE, "lastCheckpointStep": 100})
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     waiting = observed(
         job(status=dict(status)), jobset=jobset(restarts=3, suspended=True), now=NOW + timedelta(seconds=9)
     )
     decision = decide(waiting, SETTINGS)
     assert (decision.status.phase, decision.step) == ("Restarting", None)
-    assert flat(decision.status.as_stored())["message"] == status["message"]
-    assert flat(decision.status.as_stored())["internal.restartsWithoutProgress"] == 2
-    due = replace(waiting, manifest=job(status=flat(decision.status.as_stored())), now=NOW + timedelta(seconds=10))
+    assert status_of(decision)["message"] == status["message"]
+    assert status_of(decision)["internal.restartsWithoutProgress"] == 2
+    due = replace(waiting, manifest=job(status=status_of(decision)), now=NOW + timedelta(seconds=10))
     decision = decide(due, SETTINGS)
     assert (decision.status.phase, decision.step) == ("Starting", Step.RESUME)
-    assert "restarts.nextTime" not in flat(decision.status.as_stored())
+    assert "restarts.nextTime" not in status_of(decision)
 
 
 def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
@@ -132,7 +131,7 @@ def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
 def test_somebody_else_s_suspension_is_left_alone(spec: dict[str, Any]) -> None:
     seen = restarted(2, ended(0, 1, attempt=1), status=ONCE)
     seen = replace(seen, manifest={**seen.manifest, "spec": {**seen.manifest["spec"], **spec}})
-    assert "restarts.nextTime" not in flat(decide(seen, SETTINGS).status.as_stored())
+    assert "restarts.nextTime" not in status_of(decide(seen, SETTINGS))
 
 
 def history(number: int, *ends: Ended) -> tuple[str, int]:
@@ -141,7 +140,7 @@ def history(number: int, *ends: Ended) -> tuple[str, int]:
     for attempt in range(1, number + 1):
         last = tuple(replace(end, attempt=attempt - 1) for end in ends)
         seen = restarted(attempt, *last, now=NOW + timedelta(minutes=attempt), status=status)
-        status = flat(decide(seen, SETTINGS).status.as_stored())
+        status = status_of(decide(seen, SETTINGS))
         if status["phase"] == "Failed":
             return status["phase"], attempt
     return status["phase"], number

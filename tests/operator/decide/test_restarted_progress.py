@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
+from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded, status_of
 from tests.operator.manifests import TRAINER
-from tests.statuses import flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -72,7 +71,7 @@ BOOKED: dict[str, tuple[Observed, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("seen", "expected"), BOOKED.values(), ids=BOOKED.keys())
 def test_booked_restart_begins_at_the_last_checkpoint(seen: Observed, expected: dict[str, Any]) -> None:
-    after = flat(decide(seen, SETTINGS).status.as_stored())
+    after = status_of(decide(seen, SETTINGS))
     assert after["internal.bookedRestarts"] == 1
     assert figures(after) == expected
     assert (after["steps"], after["progress.goodput"]) == (1000, {"training": 5})
@@ -97,7 +96,7 @@ UNBOOKED: dict[str, Observed] = {
 
 @pytest.mark.parametrize("name", UNBOOKED)
 def test_figures_stay_without_a_restart(name: str) -> None:
-    after = flat(decide(UNBOOKED[name], SETTINGS).status.as_stored())
+    after = status_of(decide(UNBOOKED[name], SETTINGS))
     assert {key: after[key] for key in ("step", "progress.loss", "progress.tokensPerSecond")} == {
         "step": 120,
         "progress.loss": 2.5,
@@ -115,15 +114,15 @@ LAST_WORDS: dict[str, tuple[Progress, int, int]] = {
 
 @pytest.mark.parametrize(("left", "step", "committed"), LAST_WORDS.values(), ids=LAST_WORDS.keys())
 def test_last_words_count_for_what_they_saved(left: Progress, step: int, committed: int) -> None:
-    after = flat(decide(restarted(jobset=jobset(), hosts=(), progress=left), SETTINGS).status.as_stored())
+    after = status_of(decide(restarted(jobset=jobset(), hosts=(), progress=left), SETTINGS))
     assert (after["phase"], after["step"], after["lastCheckpointStep"]) == ("Restarting", step, committed)
     assert (after["progress.loss"], after["progress.tokensPerSecond"]) == (2.5, 700)
 
 
 def test_last_words_do_not_bring_back_a_step() -> None:
-    first = flat(decide(restarted(), SETTINGS).status.as_stored())
+    first = status_of(decide(restarted(), SETTINGS))
     seen = observed(job(status=first, **TRAINS), jobset=jobset(restarts=1), ended=(ended(1, 1),), progress=LEFT)
-    assert figures(flat(decide(seen, SETTINGS).status.as_stored())) == {"step": 110}
+    assert figures(status_of(decide(seen, SETTINGS))) == {"step": 110}
 
 
 def test_process_that_has_finished_before_its_peers_has_made_its_steps() -> None:
@@ -147,10 +146,10 @@ def test_job_without_processes_has_no_speed(fields: dict[str, Any]) -> None:
     stops = restarted(
         status={"phase": "Stopping"}, jobset=jobset(suspended=True), hosts=(), ended=(), pods_left=1, **fields
     )
-    stopping = flat(decide(stops, SETTINGS).status.as_stored())
+    stopping = status_of(decide(stops, SETTINGS))
     assert (stopping["phase"], stopping["step"], stopping["progress.tokensPerSecond"]) == ("Stopping", 120, 700)
     rests = restarted(status=stopping, jobset=jobset(suspended=True), hosts=(), ended=(), **fields)
-    assert figures(flat(decide(rests, SETTINGS).status.as_stored())) == {"step": 100}
+    assert figures(status_of(decide(rests, SETTINGS))) == {"step": 100}
 
 
 def test_job_that_is_stopped_for_its_deadline_keeps_its_last_figures() -> None:
@@ -161,7 +160,7 @@ def test_job_that_is_stopped_for_its_deadline_keeps_its_last_figures() -> None:
         hosts=(),
         ended=(),
     )
-    after = flat(decide(seen, SETTINGS).status.as_stored())
+    after = status_of(decide(seen, SETTINGS))
     assert (after["phase"], after["step"], after["progress.loss"]) == ("Failed", 120, 2.5)
 
 
@@ -187,12 +186,12 @@ RESUMED: dict[str, tuple[Observed, dict[str, Any]]] = {
 def test_job_that_is_resumed_begins_at_the_last_checkpoint(seen: Observed, expected: dict[str, Any]) -> None:
     decision = decide(seen, SETTINGS)
     assert decision.step is Step.RESUME
-    assert figures(flat(decision.status.as_stored())) == expected
+    assert figures(status_of(decision)) == expected
 
 
 def test_job_that_fails_keeps_its_last_words() -> None:
     seen = restarted(spec={"restarts": {"crashes": 0}}, progress=LEFT)
-    after = flat(decide(seen, SETTINGS).status.as_stored())
+    after = status_of(decide(seen, SETTINGS))
     assert (after["phase"], after["step"], after["progress.loss"]) == ("Failed", 125, 2.0)
 
 
@@ -226,14 +225,14 @@ WATCHED: dict[str, Progress | None] = {
 @pytest.mark.parametrize("progress", WATCHED.values(), ids=WATCHED.keys())
 def test_attempt_that_nobody_saw_start_is_no_stall(progress: Progress | None) -> None:
     """The operator was away for the restart, and the recorded time is of a step of the attempt before."""
-    status = flat(decide(restarted(hosts=ALL_NEXT_HOSTS, progress=progress), SETTINGS).status.as_stored())
+    status = status_of(decide(restarted(hosts=ALL_NEXT_HOSTS, progress=progress), SETTINGS))
     assert (status["phase"], status["progress.stepTime"]) == ("Running", format_time(NOW))
     assert condition(status, Type.STALLED) is None
 
 
 @pytest.mark.parametrize("progress", WATCHED.values(), ids=WATCHED.keys())
 def test_attempt_that_makes_no_step_is_stalled(progress: Progress | None) -> None:
-    status = flat(decide(restarted(hosts=ALL_NEXT_HOSTS), SETTINGS).status.as_stored())
+    status = status_of(decide(restarted(hosts=ALL_NEXT_HOSTS), SETTINGS))
     later = NOW + timedelta(seconds=SETTINGS.stalled_after_seconds * 4)
     seen = restarted(hosts=ALL_NEXT_HOSTS, status=status, progress=progress, now=later)
     assert decide(seen, SETTINGS).status.phase == "Stalled"
@@ -249,7 +248,7 @@ RENEWED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize(("before", "spec"), RENEWED.values(), ids=RENEWED.keys())
 def test_new_incarnation_begins_at_the_last_checkpoint(before: dict[str, Any], spec: dict[str, Any]) -> None:
     known = recorded(**{**OLD, **before})
-    after = flat(decide(observed(job(status=known, generation=2, **spec)), SETTINGS).status.as_stored())
+    after = status_of(decide(observed(job(status=known, generation=2, **spec)), SETTINGS))
     assert after["incarnation"] == 2
     assert figures(after) == {"step": 100}
 
@@ -262,7 +261,7 @@ def test_last_words_of_a_pod_of_before_take_no_checkpoint_back(phase: str) -> No
     """An operator that starts is told of a pod that others have followed, and not of those."""
     running: dict[str, Any] = {"jobset": jobset(restarts=0), "hosts": (host(0), host(1)), "ended": ()}
     seen = restarted(status={"phase": phase}, progress=BEFORE_THAT, **running)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert (status["lastCheckpointStep"], status["step"], status["progress.loss"]) == (100, 120, 2.5)
 
 
@@ -270,5 +269,5 @@ def test_last_words_of_a_finished_process_count_but_for_an_older_checkpoint() ->
     done = tuple(host(index, ready=False, succeeded=True) for index in (0, 1))
     finished = replace(BEFORE_THAT, phase="finished", step=1000)
     seen = restarted(jobset=jobset(restarts=0, outcome="Completed"), hosts=done, ended=(), progress=finished)
-    status = flat(decide(seen, SETTINGS).status.as_stored())
+    status = status_of(decide(seen, SETTINGS))
     assert (status["phase"], status["step"], status["lastCheckpointStep"]) == ("Succeeded", 1000, 100)

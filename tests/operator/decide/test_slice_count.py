@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded
+from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded, status_of
 from tests.statuses import flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.causes.restart_accounting import recorded_between
@@ -119,7 +119,7 @@ def test_shrinking_costs_no_restart() -> None:
     hosts = slices(0, 1, ready=False, attempt=3) + slices(2, 3, attempt=3, **WITHOUT)
     decision = decide(waiting(status=books, jobset=jobset(slices=4, restarts=3), hosts=hosts), SETTINGS)
 
-    status = flat(decision.status.as_stored())
+    status = status_of(decision)
     kept = {
         "restarts.total": 3,
         "internal.earlierRestarts": 3,
@@ -225,7 +225,7 @@ def test_growths_that_come_to_nothing_are_further_and_further_apart() -> None:
     pauses: list[float] = []
     status: dict[str, Any] = {"lastCheckpointStep": 40, "internal.resizedAtStep": 40}
     for _ in range(9):
-        grown = flat(decide(small(status=status), SETTINGS).status.as_stored())
+        grown = status_of(decide(small(status=status), SETTINGS))
         status = {
             key: grown[key] for key in ("internal.growthsWithoutProgress", "slices.resizes", "internal.resizedAtStep")
         }
@@ -336,12 +336,12 @@ def test_status_says_since_when_machines_are_missing() -> None:
     ids=["fewer", "all", "all are asked for"],
 )
 def test_a_condition_tells_whether_slices_are_missing(seen: Observed, expected: tuple[str, str]) -> None:
-    assert condition(flat(decide(seen, SETTINGS).status.as_stored()), Type.FULL_SIZE) == expected
+    assert condition(status_of(decide(seen, SETTINGS)), Type.FULL_SIZE) == expected
 
 
 def test_a_job_with_all_its_slices_says_nothing_of_them() -> None:
     never = {"slices.current": None, "slices.missingTime": None}
-    status = flat(decide(waiting(spec={"minSlices": None}, status=never), SETTINGS).status.as_stored())
+    status = status_of(decide(waiting(spec={"minSlices": None}, status=never), SETTINGS))
     assert not status.keys() & {"slices.current", "slices.missingTime"}
     assert condition(status, Type.FULL_SIZE) is None
 
@@ -349,7 +349,7 @@ def test_a_job_with_all_its_slices_says_nothing_of_them() -> None:
 @pytest.mark.parametrize("change", [{"internal.retry": 1}, {"args": ["x"]}], ids=["internal.retry", "edit"])
 def test_retry_and_edit_start_with_all_slices(change: dict[str, Any]) -> None:
     status = recorded("Failed", specHash="another", current=2, resizes=1, nextGrowthTime=at(0))
-    after = flat(decide(observed(job(status=status, generation=2, **ELASTIC, **change)), SETTINGS).status.as_stored())
+    after = status_of(decide(observed(job(status=status, generation=2, **ELASTIC, **change)), SETTINGS))
     assert not after.keys() & {"slices.current", "slices.resizes", "slices.nextGrowthTime"}
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
+from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded, status_of
 from tests.operator.manifests import TRAINER
-from tests.statuses import flat
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -26,7 +25,7 @@ TRAINING = Progress(phase="training", step=7, steps=10, loss=2.5)
 
 
 def written(seen: Observed) -> dict[str, Any]:
-    return flat(decide(seen, SETTINGS).status.as_stored())
+    return status_of(decide(seen, SETTINGS))
 
 
 def running(status: dict[str, Any] | None = None, **fields: Any) -> Observed:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, condition, job, jobset, observed, recorded
-from tests.statuses import flat
+from tests.operator.building import BOTH, NOW, condition, job, jobset, observed, recorded, status_of
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
@@ -31,7 +30,7 @@ REPORTS: dict[str, tuple[dict[str, Any], tuple[str | None, str | None]]] = {
 def after(status: dict[str, Any], report: dict[str, Any], **fields: Any) -> dict[str, Any]:
     progress = progress_from_report({"phase": "training", "step": 7, **report})
     seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress, **fields)
-    return flat(decide(seen, SETTINGS).status.as_stored())
+    return status_of(decide(seen, SETTINGS))
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -43,7 +42,7 @@ def test_status_says_what_the_report_does(name: str) -> None:
 
 def test_a_restart_forgets_hosts_of_the_attempt_before() -> None:
     seen = observed(job(status=recorded(**EARLIER)), jobset=jobset(restarts=1))
-    assert not flat(decide(seen, SETTINGS).status.as_stored()).keys() & EARLIER.keys()
+    assert not status_of(decide(seen, SETTINGS)).keys() & EARLIER.keys()
 
 
 def test_a_straggler_that_moves_is_written_at_intervals() -> None:
@@ -64,7 +63,7 @@ def test_a_stall_names_the_straggler() -> None:
     seen = observed(
         job(status=status, trainer=trainer, command=None, image=None), jobset=jobset(), hosts=BOTH, progress=progress
     )
-    after = flat(decide(seen, SETTINGS).status.as_stored())
+    after = status_of(decide(seen, SETTINGS))
     assert condition(after, Type.STALLED) == ("True", "NoStep")
     assert BOTH[0].pod in after["message"]
     assert after["message"].endswith(f"Behind the others: {BEHIND}.")

@@ -10,9 +10,9 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.operator.building import JOB_UID, JOBSET_UID, NOW, job, pod, recorded
+from tests.operator.building import JOB_UID, JOBSET_UID, NOW, job, pod, recorded, status_of
 from tests.operator.observe.test_hostile_pods import labels, pods, text, times
-from tests.statuses import flat, grouped
+from tests.statuses import grouped
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.kube import errors
@@ -276,7 +276,7 @@ async def look(answers: Answers, found: dict[str, Any], *, fresh: bool) -> Obser
     if seen is None:
         return None
     decision = decide(seen[0], Settings())
-    written = json.loads(json.dumps(flat(decision.status.as_stored()), allow_nan=False).encode())
+    written = json.loads(json.dumps(status_of(decision), allow_nan=False).encode())
     Status.model_validate({key: written[key] for key in decision.patch if key in written})
     return seen[0]
 

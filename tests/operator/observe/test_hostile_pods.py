@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.operator.building import BOTH, JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
-from tests.statuses import flat
+from tests.operator.building import BOTH, JOBSET_UID, NOW, job, jobset, observed, pod, recorded, status_of, terminated
 from tpujob_contract.reports.report import FIELDS as REPORT_FIELDS
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
@@ -225,5 +224,5 @@ def test_who_has_the_address_of_a_report_changes_progress_alone(body: dict[str, 
     assert (
         (told.step, told.workers, told.manifest) == (untold.step, untold.workers, untold.manifest) == (None, None, None)
     )
-    before, after = flat(untold.status.as_stored()), flat(told.status.as_stored())
+    before, after = status_of(untold), status_of(told)
     assert {key for key in before | after if before.get(key) != after.get(key)} <= OF_PROGRESS
