@@ -21,7 +21,6 @@ from tests.statuses import PATHS, grouped
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Observed
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.status import Status
@@ -353,54 +352,10 @@ def test_invalid_names_every_problem_once() -> None:
     assert decision.note is not None
 
 
-BLOCKED = {
-    "quota": ((), "exceeded quota: pods", ("True", "CreationRefused")),
-    "image": (
-        (host(0, ready=False, waiting_reason="ImagePullBackOff", waiting_message="no such image"), host(1)),
-        None,
-        ("True", "CannotStart"),
-    ),
-    "no node": (
-        (host(0, ready=False, unschedulable="0/3 nodes are available"), host(1)),
-        None,
-        ("True", "Unschedulable"),
-    ),
-    "only slow": ((host(0, ready=False), host(1)), None, None),
-}
-
-
-@pytest.mark.parametrize(("hosts", "creation_failure", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
-def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
-    seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure)
-    status = status_of(decide(seen, SETTINGS))
-    assert status["phase"] == ("WaitingForCapacity" if expected == ("True", "Unschedulable") else "Starting")
-    assert condition(status, Type.BLOCKED) == expected
-
-
 def test_hindrance_goes_when_it_is_over() -> None:
     blocked = {"type": "Blocked", "status": "True", "reason": "CannotStart", "lastTransitionTime": format_time(NOW)}
     seen = observed(job(status=recorded("Starting", conditions=[blocked])), jobset=jobset(), hosts=BOTH)
     assert condition(status_of(decide(seen, SETTINGS)), Type.BLOCKED) == ("False", "Unblocked")
-
-
-def test_progress_is_shown_and_kept() -> None:
-    progress = Progress(phase="training", step=12, steps=100, loss=2.5000004, tokens_per_second=1234.4)
-    seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
-    first = status_of(decide(seen, SETTINGS))
-    assert (first["step"], first["steps"], first["progress.loss"], first["progress.tokensPerSecond"]) == (
-        12,
-        100,
-        2.5,
-        1234,
-    )
-    assert decide(observed(job(status=dict(first)), jobset=jobset(), hosts=BOTH), SETTINGS).patch == {}
-
-
-def test_finished_job_has_made_all_steps() -> None:
-    seen = observed(job(status=recorded(step=96, steps=100)), jobset=jobset(**COMPLETED))
-    status = status_of(decide(seen, SETTINGS))
-    assert status["step"] == 100
-    assert status["completionTime"] == format_time(NOW - timedelta(seconds=3))
 
 
 def test_transition_time_moves_with_the_status_only() -> None:

@@ -1,6 +1,5 @@
 """What is charged to a job, as a table of two looks at it."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -241,17 +240,6 @@ def test_job_that_was_never_restarted_has_none_in_a_row() -> None:
     assert next_restart(fresh, 10.0) is None
 
 
-def test_second_restart_in_a_row_is_put_off() -> None:
-    once = {
-        "internal.bookedRestarts": 1,
-        "internal.restartsWithoutProgress": 1,
-        "internal.restartedAtStep": 0,
-        "internal.restartTime": "2030-01-01T11:59:00Z",
-    }
-    assert next_restart(seen(1, ended(0, 1), status={"internal.restartedAtStep": 0}), 10.0) is None
-    assert next_restart(seen(2, ended(0, 1, attempt=1), status=once), 10.0) == NOW + timedelta(seconds=10)
-
-
 def test_first_restart_of_a_job_is_one_more() -> None:
     assert recorded_between(Status(), Status()) == {}
     booked = Status().updated({"internal.booked_restarts": 1})
@@ -262,14 +250,3 @@ def test_first_restart_of_a_job_is_one_more() -> None:
 def test_job_that_has_failed_has_no_ready_hosts() -> None:
     after = decide(seen(0, ended(0, 78)), Settings()).status
     assert (after.phase, after.hosts_ready) == ("Failed", 0)
-
-
-def test_first_end_that_nobody_saw_is_one_in_a_row() -> None:
-    once = {
-        "internal.bookedRestarts": 1,
-        "internal.restartsWithoutProgress": 1,
-        "internal.restartedAtStep": 0,
-        "internal.restartTime": "2030-01-01T11:59:00Z",
-    }
-    assert unexplained_in_a_row(seen(1)) == 1
-    assert unexplained_in_a_row(seen(2, status=once)) == 1

@@ -21,7 +21,6 @@ from tpujob_resource.rules.load import load_job
 SETTINGS = Settings(network_policies=False)
 TRAINS: dict[str, Any] = {"trainer": TRAINER, "command": None, "image": None}
 EARLIER = format_time(NOW - timedelta(hours=1))
-TRAINING = Progress(phase="training", step=7, steps=10, loss=2.5)
 
 
 def written(seen: Observed) -> dict[str, Any]:
@@ -59,13 +58,6 @@ def test_time_of_a_step_is_when_it_changed(phase: str, step: int | None, is_new:
     # Another change, so that the status is written in each case.
     seen = running(before, progress=Progress(phase="training", step=7, steps=10, committed_step=5))
     assert written(seen)["progress.stepTime"] == (format_time(NOW) if is_new else EARLIER)
-
-
-def test_completion_is_when_the_jobset_ended() -> None:
-    ended_at = NOW - timedelta(minutes=3)
-    done = (host(0, succeeded=True, ready=False), host(1, succeeded=True, ready=False))
-    seen = running(jobset=jobset(outcome="Completed", outcome_at=ended_at), hosts=done)
-    assert written(seen)["completionTime"] == format_time(ended_at)
 
 
 def units(claimed: int | None, rows_per_second: float | None, failures: dict[str, int]) -> UnitCounts:
@@ -109,46 +101,6 @@ def test_spec_of_a_running_job_is_accepted() -> None:
     status = written(running())
     assert condition(status, Type.VALID) == ("True", Reason.ACCEPTED)
     assert "All 2 hosts" not in message(status, Type.VALID)
-
-
-REPORTS = {
-    # name: (report, condition, its status, part of its message)
-    "saves fail before the first one": (
-        Progress(phase="training", is_checkpoint_healthy=False, checkpoint_failing_since=NOW, checkpoint_message="403"),
-        Type.CHECKPOINT_HEALTHY,
-        "False",
-        "step 0",
-    ),
-    "saves fail after step 5": (
-        Progress(phase="training", is_checkpoint_healthy=False, checkpoint_failing_since=NOW, committed_step=5),
-        Type.CHECKPOINT_HEALTHY,
-        "False",
-        "no reason was given",
-    ),
-    "saves succeed": (Progress(phase="training", is_checkpoint_healthy=True), Type.CHECKPOINT_HEALTHY, "True", ""),
-    "data is slow for part of the time": (
-        Progress(phase="training", is_data_healthy=False, data_message="429", data_wait_fraction=0.25),
-        Type.DATA_HEALTHY,
-        "False",
-        "for 25% of the time",
-    ),
-    "data is slow": (
-        Progress(phase="training", is_data_healthy=False, data_message="429"),
-        Type.DATA_HEALTHY,
-        "False",
-        "429",
-    ),
-}
-
-
-@pytest.mark.parametrize(("report", "kind", "holds", "words"), REPORTS.values(), ids=REPORTS.keys())
-def test_report_says_what_fails_beside_training(report: Progress, kind: Type, holds: str, words: str) -> None:
-    status = written(running(progress=report))
-    found = condition(status, kind)
-    assert found is not None
-    assert found[0] == holds
-    assert words in message(status, kind)
-    assert ("of the time" in message(status, kind)) == (report.data_wait_fraction is not None)
 
 
 def test_resume_that_is_refused_is_blocked() -> None:
@@ -216,8 +168,9 @@ def test_success_leaves_no_failure_and_nothing_to_do() -> None:
         failure={"pod": "llama-w-0-0-abcde", "attempt": 0, "exitCode": 1},
         disruption={"attempt": 0, "pod": "llama-w-0-0-abcde", "exitCode": 143},
     )
-    after = written(running(before, jobset=jobset(outcome="Completed", outcome_at=NOW), hosts=DONE))
-    assert (after["phase"], after["step"]) == ("Succeeded", 10)
+    ended_at = NOW - timedelta(minutes=3)
+    after = written(running(before, jobset=jobset(outcome="Completed", outcome_at=ended_at), hosts=DONE))
+    assert (after["phase"], after["step"], after["completionTime"]) == ("Succeeded", 10, format_time(ended_at))
     assert after["progress.units"] == {"total": 9, "done": 9, "claimed": 0, "left": 0}
     assert {"failure", "internal.disruption"} & after.keys() == set()
     assert "progress.units" not in written(running(jobset=jobset(outcome="Completed", outcome_at=NOW), hosts=DONE))
@@ -242,6 +195,7 @@ def test_figures_are_rounded() -> None:
         100,
         0.13,
     )
+    assert decide(observed(job(status=after, **TRAINS), jobset=jobset(), hosts=BOTH), SETTINGS).patch == {}
 
 
 BY_CORES = "v4-16"

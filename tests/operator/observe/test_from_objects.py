@@ -1,6 +1,6 @@
-"""What is read off pods and JobSets."""
+"""What is read off pods and JobSets; what is absent is read as nothing."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from tpujob_operator.observe.from_objects import (
 )
 from tpujob_operator.observe.terminations import MOST_ATTEMPTS, MOST_PER_ATTEMPT, WHOLE_MESSAGES, TerminationCache
 from tpujob_resource.models.stored import read_status
-from tpujob_resource.models.times import format_time
+from tpujob_resource.models.times import EARLIEST, format_time
 
 KEY = ("team", "llama")
 
@@ -29,11 +29,34 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return {"waiting": {"reason": reason, "message": message}}
 
 
+def bare(**status: Any) -> dict[str, Any]:
+    """A pod of which the API server shows no more than these fields of its status."""
+    return {**pod(), "status": status or None}
+
+
+def unscheduled(status: str, reason: str) -> dict[str, Any]:
+    return pod(conditions=[{"type": "PodScheduled", "status": status, "reason": reason, "message": "0/3"}])
+
+
 HOSTS = {
     # name: (pod, expected fields)
     "ready": (pod(), {"ready": True, "succeeded": False, "waiting_reason": None}),
     "running, not ready": (pod(ready=False), {"ready": False}),
-    "finished": (pod(ready=False, phase="Succeeded", state=terminated(0)), {"succeeded": True}),
+    "finished": (
+        pod(ready=False, phase="Succeeded", state=terminated(0)),
+        {"succeeded": True, "finished_at": NOW},
+    ),
+    "failed, which is no end that others should have followed": (
+        pod(phase="Failed", state=terminated(1)),
+        {"finished_at": None},
+    ),
+    "no status": (bare(), {"ready": False, "succeeded": False, "finished_at": None, "unschedulable": None}),
+    "only a phase": (bare(phase="Succeeded"), {"succeeded": True}),
+    "no conditions": (bare(phase="Pending", conditions=None), {"ready": False}),
+    "no state": (
+        pod(ready=False, containerStatuses=[{"name": kubernetes_names.CONTAINER, "state": None}]),
+        {"ready": False, "waiting_reason": None},
+    ),
     "being created": (pod(ready=False, state=waiting("ContainerCreating")), {"waiting_reason": None}),
     "no image": (
         pod(ready=False, state=waiting("ImagePullBackOff", "back-off")),
@@ -55,10 +78,9 @@ HOSTS = {
         ),
         {"waiting_reason": "ErrImagePull", "waiting_message": "denied"},
     ),
-    "no node": (
-        pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}]),
-        {"ready": False, "unschedulable": "0/3"},
-    ),
+    "no node": (unscheduled("False", "Unschedulable"), {"ready": False, "unschedulable": "0/3"}),
+    "a node after all": (unscheduled("True", "Unschedulable"), {"unschedulable": None}),
+    "held back": (unscheduled("False", "SchedulingGated"), {"unschedulable": None}),
     "position": (pod(1, attempt=3, podIP="10.0.0.1"), {"host_index": 1, "attempt": 3, "ip": "10.0.0.1"}),
 }
 
@@ -79,21 +101,29 @@ NOT_FOUND = {
         "finishedAt": None,
     }
 }
-ENDS = {
-    # name: (pod, exit code and was_asked; None: no failure)
-    "runs": (pod(), None),
-    "finished": (pod(state=terminated(0)), None),
-    "crashed": (pod(state=terminated(1)), (1, False)),
-    "crashed, deleted later": (pod(state=terminated(1, after=0), deleted_after=3), (1, False)),
-    "deleted, then ended": (pod(state=terminated(143, after=5), deleted_after=3), (143, True)),
-    "deleted, and killed at the end of its grace": (pod(state=terminated(137, after=33), deleted_after=3), (137, True)),
+STARTED: dict[str, Any] = {"containerStatuses": [], "phase": "Failed", "startTime": format_time(NOW)}
+OF_DISRUPTION = {"type": "DisruptionTarget", "reason": "PreemptionByScheduler"}
+ASKED, UNASKED = {"was_asked": True}, {"was_asked": False}
+WITHOUT_GRACE = pod(ready=False, state=terminated(143))
+WITHOUT_GRACE["metadata"]["deletionTimestamp"] = format_time(NOW)
+ENDS: dict[str, tuple[dict[str, Any], int | None, dict[str, Any]]] = {
+    # name: (pod, exit code, further fields; None: no failure)
+    "runs": (pod(), None, {}),
+    "no status": (bare(), None, {}),
+    "finished": (pod(state=terminated(0)), None, {}),
+    "crashed": (pod(state=terminated(1)), 1, UNASKED),
+    "crashed, deleted later": (pod(state=terminated(1, after=0), deleted_after=3), 1, UNASKED),
+    "deleted, then ended": (pod(state=terminated(143, after=5), deleted_after=3), 143, ASKED),
+    "deleted, and killed at the end of its grace": (pod(state=terminated(137, after=33), deleted_after=3), 137, ASKED),
+    "deleted without a grace": (WITHOUT_GRACE, 143, {"asked_at": NOW}),
     "init container failed": (
         pod(
             state=waiting("PodInitializing"),
             phase="Failed",
             initContainerStatuses=[{"name": "launcher", "state": terminated(1, message="no space")}],
         ),
-        (1, False),
+        1,
+        {**UNASKED, "message": "init container launcher: no space"},
     ),
     "evicted before its container ran": (
         pod(
@@ -102,42 +132,60 @@ ENDS = {
             reason="Evicted",
             conditions=[{"type": "DisruptionTarget", "status": "True"}],
         ),
-        (137, True),
+        137,
+        {**ASKED, "message": "Evicted"},
     ),
     "refused by its node": (
-        pod(
-            containerStatuses=[],
-            phase="Failed",
-            reason="UnexpectedAdmissionError",
-            message="Allocate failed: no healthy TPU",
-            startTime=format_time(NOW),
-        ),
-        (137, True),
+        pod(**STARTED, reason="UnexpectedAdmissionError", message="Allocate failed: no healthy TPU"),
+        137,
+        {**ASKED, "message": "UnexpectedAdmissionError: Allocate failed: no healthy TPU"},
     ),
-    "deleted before its container ran": (
-        pod(containerStatuses=[], phase="Failed", startTime=format_time(NOW), deleted_after=3),
-        (137, True),
+    "crashed, and its node says more": (
+        pod(reason="NodeShutdown", startTime=format_time(NOW), state=terminated(1)),
+        1,
+        {**UNASKED, "is_disrupted": False},
     ),
+    "deleted before its container ran": (pod(**STARTED, deleted_after=3), 137, ASKED),
     "deleted, and its container was not found": (
         pod(state=NOT_FOUND, phase="Failed", startTime=format_time(NOW), deleted_after=3),
-        (137, True),
+        137,
+        ASKED,
     ),
-    "container not found": (pod(state=NOT_FOUND, phase="Failed", startTime=format_time(NOW)), (137, False)),
+    "container not found": (pod(state=NOT_FOUND, phase="Failed", startTime=format_time(NOW)), 137, UNASKED),
     "failed in a way nobody knows": (
-        pod(containerStatuses=[], phase="Failed", startTime=format_time(NOW)),
-        (137, False),
+        pod(**STARTED),
+        137,
+        {**UNASKED, "message": "it failed before its container ran"},
     ),
     "preempted": (
-        pod(state=terminated(143), conditions=[{"type": "DisruptionTarget", "status": "True"}]),
-        (143, True),
+        pod(state=terminated(143), conditions=[{**OF_DISRUPTION, "status": "True"}]),
+        143,
+        {**ASKED, "is_disrupted": True},
+    ),
+    "not preempted": (
+        pod(state=terminated(1), conditions=[{**OF_DISRUPTION, "status": "False"}]),
+        1,
+        {**UNASKED, "is_disrupted": False},
     ),
 }
 
 
-@pytest.mark.parametrize(("found", "expected"), ENDS.values(), ids=ENDS.keys())
-def test_end_is_read_off_its_pod(found: dict[str, Any], expected: tuple[int, bool] | None) -> None:
+@pytest.mark.parametrize(("found", "code", "expected"), ENDS.values(), ids=ENDS.keys())
+def test_end_is_read_off_its_pod(found: dict[str, Any], code: int | None, expected: dict[str, Any]) -> None:
     end = ended_from_pod(found)
-    assert (None if end is None else (end.exit_code, end.was_asked)) == expected
+    assert (None if end is None else end.exit_code) == code
+    assert {name: getattr(end, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "at"),
+    [(pod(deleted_after=5), NOW + timedelta(seconds=35)), (pod(), EARLIEST), (bare(), EARLIEST)],
+    ids=["deleted", "no time is known", "no status"],
+)
+def test_deleted_pod_ended_when_its_grace_did(found: dict[str, Any], at: datetime) -> None:
+    end = ended_by_deletion(found)
+    assert end is not None
+    assert (end.finished_at, end.is_disrupted) == (at, False)
 
 
 @pytest.mark.parametrize(
@@ -158,38 +206,58 @@ def test_reason_is_told_where_it_says_more(message: str | None, reason: str | No
     assert end.message == words
 
 
-def manifest(*, conditions: list[dict[str, Any]] | None = None, owner: str | None = "TpuTrainingJob") -> dict[str, Any]:
-    owners = [{"kind": owner, "uid": "job-uid", "controller": True}] if owner else []
-    jobs = [{"name": "w", "replicas": 3, "template": {"spec": {"parallelism": 4}}}]
-    return {
-        "metadata": {"name": "llama", "uid": JOBSET_UID, "ownerReferences": owners},
-        "spec": {"suspend": True, "replicatedJobs": jobs},
-        "status": {"conditions": conditions or [], "restarts": 2},
-    }
+def jobset(*, labels: dict[str, str] | None = None, owners: tuple[Any, ...] = (), **fields: Any) -> dict[str, Any]:
+    metadata = {"name": "llama", "uid": JOBSET_UID, "labels": labels or {}, "ownerReferences": list(owners)}
+    return {"metadata": metadata, "spec": {}, **fields}
 
 
-def test_jobset_is_read() -> None:
-    state = jobset_state(manifest())
-    assert (state.owner_uid, state.suspended, state.outcome) == ("job-uid", True, None)
-    assert (state.restarts, state.hosts) == (2, 12)
+def with_condition(kind: str, status: str = "True") -> dict[str, Any]:
+    found = {"type": kind, "status": status, "reason": "x", "message": "w-0", "lastTransitionTime": None}
+    return jobset(status={"conditions": [{"type": "Completed", "status": "False"}, found], "restarts": 1})
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "outcome"),
-    [
-        ("Completed", "True", "Completed"),
-        ("Failed", "True", "Failed"),
-        ("Failed", "False", None),
-        ("Suspended", "True", None),
-    ],
-)
-def test_outcome_is_a_true_condition(kind: str, status: str, outcome: str | None) -> None:
-    state = jobset_state(manifest(conditions=[{"type": kind, "status": status, "reason": "x"}]))
-    assert state.outcome == outcome
+REPLICATED = [{"name": "w", "replicas": 3, "template": {"spec": {"parallelism": 4, "completions": 4}}}]
+OWNER = {"kind": "TpuTrainingJob", "uid": "job-uid", "controller": True}
+OTHER = {"kind": "Workload", "uid": "other", "controller": True}
+JOBSETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    # name: (JobSet, expected fields)
+    "bare": (
+        jobset(status=None),
+        {
+            "restarts": 0,
+            "outcome": None,
+            "owner_uid": None,
+            "suspended": False,
+            "incarnation": 1,
+            "slices": 1,
+            "hosts_per_slice": 1,
+        },
+    ),
+    "suspended": (jobset(spec={"suspend": True, "replicatedJobs": REPLICATED}), {"suspended": True, "hosts": 12}),
+    "restarted": (jobset(status={"restarts": 2}), {"restarts": 2}),
+    "completed": (with_condition("Completed"), {"outcome": "Completed"}),
+    "failed": (
+        with_condition("Failed"),
+        {"outcome": "Failed", "outcome_reason": "x", "outcome_message": "w-0", "outcome_at": None, "restarts": 1},
+    ),
+    "not failed": (with_condition("Failed", "False"), {"outcome": None}),
+    "no outcome": (with_condition("Suspended"), {"outcome": None}),
+    "ours": (jobset(owners=(OTHER, OWNER)), {"owner_uid": "job-uid"}),
+    "not controlled by ours": (jobset(owners=(OTHER, {**OWNER, "controller": False})), {"owner_uid": None}),
+    "a third incarnation": (jobset(labels={"tpujob.dev/incarnation": "3"}), {"incarnation": 3}),
+    "no incarnation": (jobset(labels={"tpujob.dev/incarnation": ""}), {"incarnation": 1}),
+    "an incarnation that is no number": (jobset(labels={"tpujob.dev/incarnation": "many"}), {"incarnation": 1}),
+}
 
 
-def test_other_owners_do_not_count() -> None:
-    assert jobset_state(manifest(owner="Workflow")).owner_uid is None
+@pytest.mark.parametrize(("found", "expected"), JOBSETS.values(), ids=JOBSETS.keys())
+def test_jobset_is_read(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    state = jobset_state(found)
+    assert {name: getattr(state, name) for name in expected} == expected
+
+
+def test_hosts_are_those_of_all_slices() -> None:
+    assert hosts_of(jobset(spec={"replicatedJobs": REPLICATED})) == 12
 
 
 def test_evidence_outlives_the_pod_and_knows_its_jobset() -> None:
@@ -393,70 +461,3 @@ def test_pod_that_vanished_was_asked_to() -> None:
     (end,) = evidence.of(KEY, JOBSET_UID)
     assert (end.was_asked, end.asked_at, end.message) == (True, NOW + timedelta(seconds=3), "the pod was deleted")
     assert not evidence.note(KEY, pod(1, state=terminated(0), deleted_after=3), deleted=True)
-
-
-def test_pod_that_never_ran_says_why() -> None:
-    end = ended_from_pod(
-        pod(
-            state=waiting("PodInitializing"),
-            phase="Failed",
-            initContainerStatuses=[{"name": "launcher", "state": terminated(1, message="no space")}],
-        )
-    )
-    assert end is not None
-    assert end.message == "init container launcher: no space"
-
-
-def with_condition(kind: str, status: str, reason: str) -> dict[str, Any]:
-    made = pod(state=terminated(1), phase="Failed")
-    made["status"]["conditions"].append({"type": kind, "status": status, "reason": reason, "message": "0/4 nodes"})
-    return made
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "message"),
-    [("False", "Unschedulable", "0/4 nodes"), ("True", "Unschedulable", None), ("False", "SchedulingGated", None)],
-)
-def test_pod_that_no_node_takes_is_unschedulable(status: str, reason: str, message: str | None) -> None:
-    assert host_from_pod(with_condition("PodScheduled", status, reason)).unschedulable == message
-
-
-@pytest.mark.parametrize("status", ["True", "False"])
-def test_disruption_counts_where_kubernetes_says_that_it_is_one(status: str) -> None:
-    end = ended_from_pod(with_condition("DisruptionTarget", status, "PreemptionByScheduler"))
-    assert end is not None
-    assert (end.is_disrupted, end.was_asked) == (status == "True", status == "True")
-
-
-def test_end_in_the_second_of_the_request_is_a_consequence() -> None:
-    for after, was_asked in ((-1.0, False), (0.0, True), (1.0, True)):
-        end = ended_from_pod(pod(state=terminated(143, after=after), deleted_after=0.0))
-        assert end is not None
-        assert end.was_asked is was_asked
-
-
-def test_hosts_are_those_of_all_slices() -> None:
-    jobs = [{"name": "w", "replicas": 3, "template": {"spec": {"parallelism": 4, "completions": 4}}}]
-    assert hosts_of({"metadata": {"name": "j"}, "spec": {"replicatedJobs": jobs}}) == 12
-
-
-def test_container_without_a_state_is_not_ready() -> None:
-    host = host_from_pod(pod(ready=False, containerStatuses=[{"name": kubernetes_names.CONTAINER, "state": None}]))
-    assert (host.ready, host.waiting_reason) == (False, None)
-
-
-def test_pod_without_a_status_was_not_asked_to_stop() -> None:
-    bare = {**pod(), "status": None}
-    assert ended_from_pod(bare) is None
-    gone = ended_by_deletion(bare)
-    assert gone is not None
-    assert not gone.is_disrupted
-
-
-def test_deletion_without_a_grace_was_asked_for_at_its_end() -> None:
-    deleted = pod(ready=False, state=terminated(143))
-    deleted["metadata"]["deletionTimestamp"] = format_time(NOW)
-    deleted["metadata"].pop("deletionGracePeriodSeconds", None)
-    end = ended_from_pod(deleted)
-    assert end is not None
-    assert end.asked_at == NOW
