@@ -1,7 +1,6 @@
 """Real launchers with real programs, which start again in the same launchers, or do not."""
 
 import json
-import os
 import signal
 import socket
 import sys
@@ -165,15 +164,6 @@ def test_the_only_process_ends_with_its_own_code(start: Start, failure: str, cod
     assert ("the limit" in launched.stderr) is (code == 3)
 
 
-@pytest.mark.parametrize("hours", [-9, 9])
-def test_a_clock_that_is_hours_off_stops_nothing(start: Start, tmp_path: Path, hours: int) -> None:
-    skewed = f"import time; right = time.time; time.time = lambda: right() + {hours * 3600}"
-    (tmp_path / "sitecustomize.py").write_text(skewed)
-    launched = start("raise RuntimeError('a bug')", of={1: {"PYTHONPATH": str(tmp_path)}})
-    assert [each.wait() for each in launched] == [0] * HOSTS, launched[1].stderr
-    assert "attempt 1 in the same containers: process 1 ended" in launched[0].stderr
-
-
 JUMP_SECONDS = 9 * 3600
 JUMPING_CLOCK = """
 import time
@@ -272,24 +262,6 @@ def test_after_the_limit_the_containers_end_with_the_counts_and_the_last_cause(s
         assert "words" not in told["last"]
 
 
-def test_a_code_that_ends_the_job_is_not_tried_again(start: Start, tmp_path: Path) -> None:
-    launched = start("sys.exit(78)")
-    assert launched[1].wait() == 78
-    assert not (tmp_path / "1-1").exists()
-    assert [each.wait() for each in launched] == [78, 78, 78]
-
-
-def test_a_host_that_is_asked_to_stop_does_not_start_again(start: Start, tmp_path: Path) -> None:
-    launched = start("signal.pause()")
-    launched[1].send(signal.SIGTERM)
-    assert launched[1].wait() == 143
-    os.kill(int((tmp_path / "2-0.pid").read_text()), signal.SIGKILL)
-    assert launched[2].wait() == 137
-    assert "process 1 was asked to stop" in launched[2].stderr
-    assert not (tmp_path / "2-1").exists()
-    assert launched[0].wait() == 1
-
-
 def test_a_host_that_is_asked_to_stop_while_it_ends_leftovers_does_not_start_again(
     start: Start, tmp_path: Path
 ) -> None:
@@ -304,47 +276,3 @@ def test_a_host_that_is_asked_to_stop_while_it_ends_leftovers_does_not_start_aga
     for each in (launched[0], launched[2]):
         each.wait()
         assert "process 1 was asked to stop" in each.stderr
-
-
-NO_MESSAGE, ENDLESS, SILENT = "no message of a launcher of this job", "an endless line", "silent"
-
-
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        (b"", SILENT),
-        (b"GET / HTTP/1.1\r\n\r\n", NO_MESSAGE),
-        (b"\xff\xfe\x00\n", NO_MESSAGE),
-        (b"[" * 20_000 + b"\n", NO_MESSAGE),
-        (b"x" * 100_000, ENDLESS),
-        (json.dumps({"hello": {"version": 1, "job": "other/job", "process": 1}}).encode() + b"\n", NO_MESSAGE),
-        (json.dumps({"ended": {"attempt": 0, "code": 78, "at": 1.0, "line": ""}}).encode() + b"\n", NO_MESSAGE),
-        (json.dumps({"finished": {}}).encode() + b"\n", NO_MESSAGE),
-    ],
-    ids=["nothing", "HTTP", "bytes", "deep", "endless", "another job", "an end without a hello", "a stranger's word"],
-)
-def test_strangers_change_nothing_and_are_logged_once(
-    start: Start, tmp_path: Path, port: int, said: bytes, why: str
-) -> None:
-    strangers = []
-
-    def connect() -> None:
-        for _ in range(100):
-            stranger = socket.create_connection(("127.0.0.1", port), timeout=10)
-            strangers.append(stranger)
-            stranger.settimeout(0.2)
-            try:
-                stranger.sendall(said)
-            except OSError:
-                continue
-
-    launched = start("while not (here / 'now').exists(): time.sleep(0.01)\n    raise RuntimeError('a bug')")
-    connect()
-    (tmp_path / "now").write_text("")
-    assert [each.wait() for each in launched] == [0] * HOSTS, launched[0].stderr
-    for stranger in strangers:
-        stranger.close()
-    dropped = [line.rpartition(": ")[2] for line in launched[0].stderr.splitlines() if "dropped a connection" in line]
-    # One of a hundred at once whose line has come in part may go as a silent one, to make room.
-    assert why in dropped
-    assert len(dropped) == len(set(dropped))

@@ -13,7 +13,7 @@ from tests.operator.building import BOTH, JOBSET_UID, NOW, job, jobset, observed
 from tpujob_contract.reports.report import FIELDS as REPORT_FIELDS
 from tpujob_operator.base.settings import Settings
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
+from tpujob_operator.observe.from_objects import ended_from_pod
 from tpujob_operator.observe.pod_state import pod_state
 from tpujob_operator.observe.report import Progress, final_report, progress_from_report
 from tpujob_operator.observe.state import JobSetState
@@ -163,34 +163,6 @@ def progress(body: str) -> Progress | None:
         return progress_from_report(parse_json(body))
     except ValueError:
         return None
-
-
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    found=st.lists(pods(), max_size=5),
-    gone=st.lists(pods(), max_size=2),
-    body=reports | text,
-    phase=st.sampled_from(["Queued", "Starting", "Running", "Restarting", "Stopping"]),
-    restarts=st.integers(0, 3),
-)
-def test_any_pod_leads_to_a_decision(
-    found: list[dict[str, Any]], gone: list[dict[str, Any]], body: str, phase: str, restarts: int
-) -> None:
-    evidence, state = TerminationCache(), jobset(restarts=restarts)
-    evidence.note_all(KEY, found)
-    for left in gone:
-        evidence.note(KEY, left, deleted=True)
-    ours = [one for one in found if is_host_of(one, state)]
-    seen = observed(
-        job(status=recorded(phase, startTime=format_time(NOW), stepTime=format_time(NOW))),
-        jobset=state,
-        hosts=tuple(host_from_pod(one) for one in ours),
-        ended=evidence.of(KEY, state.uid),
-        progress=evidence.final_report(KEY, state.uid) or progress(body),
-    )
-    status = json.loads(json.dumps(decide(seen, SETTINGS).status.as_stored(), allow_nan=False).encode())
-    Status.model_validate(status)
-    assert "\ud800" not in json.dumps(status, ensure_ascii=False)
 
 
 OF_PROGRESS = {

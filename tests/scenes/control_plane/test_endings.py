@@ -1,7 +1,7 @@
 """Restarts, stalls, new incarnations and ends with the real API server and JobSet; the kubelet is played."""
 
 import base64
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -41,25 +41,6 @@ def test_fatal_code_ends_the_job_whichever_slice_failed_first(jobs: Jobs) -> Non
     wait_for("the JobSet to stop", lambda: _has_stopped(jobs.jobset("llama")))
 
 
-def test_crash_beside_an_unexplained_stop_is_charged_once(jobs: Jobs) -> None:
-    jobs.create("llama", **TWO_SLICES)
-    found = jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-
-    with jobs.at_one_moment():
-        pods.set_failed(jobs.api, found[0], exit_code=75, message="asked to stop")
-        pods.set_failed(jobs.api, found[1], exit_code=1, message="the crash")
-
-    status = jobs.wait(
-        "llama", "the restart", lambda s: s["phase"] == "Restarting" and s.get("internal.bookedRestarts") == 1
-    )
-    assert (status["restarts.charged"], status.get("restarts.disruptions")) == (1, None)
-    assert "after a crash: slice 1 host 0" in status["message"]
-    for pod in jobs.wait_pods("llama", other_than=found):
-        pods.set_running(jobs.api, pod)
-    assert jobs.wait_phase("llama", "Running")["failure"]["message"] == "the crash"
-
-
 def test_crashes_beside_a_lost_node_are_free(jobs: Jobs, operator: OperatorProcess) -> None:
     """A pod of a node that is not there (any more) tells why its peer crashed."""
     jobs.create("llama", restarts={"crashes": 0})
@@ -78,18 +59,6 @@ def test_crashes_beside_a_lost_node_are_free(jobs: Jobs, operator: OperatorProce
     status = jobs.wait_phase("llama", "Running")
     assert (status["restarts.total"], status["restarts.disruptions"], status.get("restarts.charged")) == (1, 1, None)
     assert "Forbidden" not in operator.log()
-
-
-def test_eviction_is_a_free_restart(jobs: Jobs) -> None:
-    jobs.create("llama", restarts={"crashes": 0})
-    found = jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-
-    pods.set_failed(jobs.api, found[1], exit_code=143, disruption="EvictionByEvictionAPI")
-
-    status = jobs.wait("llama", "the books", lambda s: s.get("internal.bookedRestarts") == 1)
-    assert (status["restarts.disruptions"], status.get("restarts.charged")) == (1, None)
-    assert status["phase"] == "Restarting"
 
 
 def test_edited_spec_of_a_failed_job_starts_again(jobs: Jobs) -> None:
@@ -124,20 +93,6 @@ def test_edited_spec_of_a_failed_job_starts_again(jobs: Jobs) -> None:
         pods.set_succeeded(jobs.api, pod)
     jobs.wait_phase("llama", "Succeeded")
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama", "llama"]
-
-
-def test_edited_spec_of_a_suspended_job_waits_to_be_resumed(jobs: Jobs) -> None:
-    jobs.create("llama", suspend=True)
-    jobs.wait_phase("llama", "Suspended")
-
-    jobs.patch("llama", accelerator="cpu:1x2")
-
-    status = jobs.wait("llama", "it to be made anew", lambda s: s["phase"] == "Suspended" and s["incarnation"] == 2)
-    assert status["hosts"] == 1
-    jobs.patch("llama", suspend=False)
-    (pod,) = jobs.wait_pods("llama", 1)
-    pods.set_running(jobs.api, pod)
-    jobs.wait_phase("llama", "Running")
 
 
 def test_suspended_job_of_a_queue_gives_its_place_up_and_queues_again(jobs: Jobs) -> None:
@@ -178,18 +133,6 @@ def admit(jobs: Jobs) -> str:
     return uid
 
 
-def test_deadline_ends_the_job(jobs: Jobs) -> None:
-    jobs.create("llama", activeDeadlineSeconds=3600)
-    jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-    jobs.patch("llama", activeDeadlineSeconds=1)
-
-    status = jobs.wait_phase("llama", "Failed")
-
-    assert condition(status, "Failed")["reason"] == "DeadlineExceeded"
-    wait_for("the JobSet to stop", lambda: _has_stopped(jobs.jobset("llama")))
-
-
 def test_missing_machine_is_told_with_the_autoscaler_s_words(jobs: Jobs) -> None:
     jobs.create("llama", accelerator="v5e-16", image="example.com/image")
     found = jobs.wait_pods("llama", 1)  # the others wait for the first one's node
@@ -213,24 +156,6 @@ def test_missing_machine_is_told_with_the_autoscaler_s_words(jobs: Jobs) -> None
 
     assert "GCE quota exceeded. Ask for more TPU quota" in status["message"]
     assert condition(status, "Blocked")["reason"] == "QuotaExceeded"
-
-
-def test_process_that_finished_alone_is_a_stall(jobs: Jobs) -> None:
-    jobs.create("llama")
-    found = jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-    pods.set_succeeded(jobs.api, found[1])
-    path = f"/api/v1/namespaces/{jobs.namespace}/pods/{found[1]['metadata']['name']}/status"
-    states = jobs.api.get(path)["status"]["containerStatuses"]
-    ago = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    states[0]["state"]["terminated"] |= {"startedAt": ago, "finishedAt": ago}
-    jobs.api.patch(path, {"status": {"containerStatuses": states}})
-
-    status = jobs.wait_phase("llama", "Stalled")
-
-    assert condition(status, "Stalled")["reason"] == "PeersFinished"
-    assert condition(status, "Running")["status"] == "True"
-    assert found[1]["metadata"]["name"] in status["message"]
 
 
 def test_job_has_its_network_policy_before_it_runs(jobs: Jobs) -> None:

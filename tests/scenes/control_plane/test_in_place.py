@@ -15,7 +15,6 @@ from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 from tpujob_contract.reports import in_place
-from tpujob_contract.reports.termination_message import NOT_ASKED
 
 pytestmark = pytest.mark.control_plane
 
@@ -83,29 +82,6 @@ def test_restarts_in_the_same_pods_are_counted_from_their_last_words_by_an_opera
     of_job = f'cause="Crash",job_name="llama",job_namespace="{jobs.namespace}"'
     crashes = 2 * LIMIT + 2 - 1
     wait_for("the metric", lambda: replaceable.metric("tpujob_operator_job_restarts", of_job) == crashes)
-
-
-def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no_disruption(
-    jobs: Jobs, replaceable: OperatorProcess
-) -> None:
-    """The operator is killed when the program has ended, and the Job controller deletes the peers meanwhile."""
-    jobs.create("llama")
-    first = jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-    with jobs.at_one_moment():
-        pods.set_failed(jobs.api, first[0], exit_code=75, message=f"exit code 75, asked to stop\n{NOT_ASKED}")
-        jobs.wait("llama", "the record", lambda s: s.get("internal.askedAgain"))
-        replaceable.kill()
-    wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts"))
-    jobs.end_deleted(first[1], exit_code=143, message="told to stop by SIGTERM")
-    replaceable.start()
-
-    status = jobs.wait("llama", "the restart", lambda s: s.get("internal.bookedRestarts") == 1)
-    assert (status.get("restarts.unexplained"), status.get("restarts.disruptions"), status.get("restarts.charged")) == (
-        1,
-        None,
-        None,
-    )
 
 
 def account_with(account: in_place.Account, lead: Object, *, process: int) -> in_place.Account:

@@ -12,7 +12,6 @@ from tests.scenes.control_plane.reporting import REPORT_ADDRESS, reporting
 from tests.scenes.control_plane.requests_made import jobsets_created, requests_made
 from tools.localcluster import pods
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import kubernetes_names
 from tpujob_operator.base.settings import Settings
 from tpujob_resource.models.times import format_time
 
@@ -65,21 +64,6 @@ def test_job_runs_to_its_end(jobs: Jobs) -> None:
     wait_for("the last event", lambda: "Finished" in reasons())
     assert reasons() == ["AllHostsReady", "Finished", "HostsStarting"]
     assert jobs.plane.kubectl("wait", "--for=condition=Succeeded", "ttj/llama", "-n", jobs.namespace, "--timeout=60s")
-
-
-def test_exit_77_fails_the_job_and_is_told(jobs: Jobs) -> None:
-    jobs.create("llama")
-    found = jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-
-    pods.set_failed(jobs.api, found[1], exit_code=77, message="gs://bucket/llama: 403 storage.objects.list denied")
-
-    ended = jobs.wait_phase("llama", "Failed")
-    failure = ended["failure"]
-    assert (failure["host"], failure["exitCode"]) == ("slice 0 host 1", 77)
-    assert "no permission or not found" in ended["message"]
-    assert "storage.objects.list denied" in ended["message"]
-    assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
 
 
 def test_one_crash_more_than_allowed_ends_the_job(jobs: Jobs) -> None:
@@ -220,22 +204,6 @@ def test_pods_that_cannot_be_created_are_explained(jobs: Jobs) -> None:
     assert "exceeded quota" in blocked["message"]
 
 
-def test_jobset_that_cannot_be_created_is_explained(jobs: Jobs) -> None:
-    quotas = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas"
-    none = {"hard": {"count/jobsets.jobset.x-k8s.io": "0"}}
-    jobs.api.create(quotas, {"metadata": {"name": "none"}, "spec": none})
-    wait_for("the quota to count", lambda: jobs.api.get(f"{quotas}/none").get("status", {}).get("hard"))
-
-    jobs.create("llama")
-
-    status = jobs.wait("llama", "the refusal", lambda s: "exceeded quota" in s.get("message", ""))
-    (blocked,) = (c for c in status["conditions"] if c["type"] == "Blocked")
-    assert (status["phase"], blocked["status"], blocked["reason"]) == ("Queued", "True", "JobSetRefused")
-    jobs.api.delete(f"{quotas}/none")
-    jobs.wait_phase("llama", "Starting")
-    assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
-
-
 def test_ended_job_survives_its_jobset(jobs: Jobs) -> None:
     jobs.create("llama", ttlSecondsAfterFinished=0)
     jobs.run("llama")
@@ -248,40 +216,3 @@ def test_ended_job_survives_its_jobset(jobs: Jobs) -> None:
 
     assert jobs.get("llama")["status"]["phase"] == "Succeeded"
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
-
-
-def test_name_that_is_taken_is_left_alone(jobs: Jobs) -> None:
-    path = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{jobs.namespace}/jobsets"
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
-    theirs = jobs.api.create(
-        path,
-        {
-            "apiVersion": kubernetes_names.JOBSET_API_VERSION,
-            "kind": "JobSet",
-            "metadata": {"name": "llama"},
-            "spec": {
-                "suspend": True,
-                "replicatedJobs": [{"name": "w", "template": {"spec": {"template": {"spec": pod}}}}],
-            },
-        },
-    )
-    jobs.create("llama")
-
-    status = jobs.wait("llama", "NameTaken", lambda s: "was not made for this job" in s.get("message", ""))
-
-    assert status["phase"] == "Queued"
-    found = jobs.jobset("llama")
-    assert found is not None
-    assert (found["metadata"]["uid"], found["metadata"]["generation"]) == (theirs["metadata"]["uid"], 1)
-    jobs.api.delete(f"{path}/llama")
-    jobs.wait_phase("llama", "Starting")
-
-
-def test_rights_are_enough(jobs: Jobs, operator: OperatorProcess) -> None:
-    jobs.create("llama")
-    jobs.wait_phase("llama", "Starting")
-    assert [r for r in requests_made(jobs.plane.audit_log, jobs.namespace) if r.code == 403] == []
-    assert "Forbidden" not in operator.log()
-    assert operator.get("/healthz") == (200, "ok\n")
-    assert operator.metric("tpujob_operator_jobsets_created_total") >= 1
-    assert operator.metric("tpujob_operator_watch_restarts_total") == 0

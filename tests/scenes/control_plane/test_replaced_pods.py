@@ -128,33 +128,3 @@ def test_a_spot_machine_that_is_taken_away(fleet: Fleet) -> None:
         "restarts.disruptions": 2,
         "internal.bookedRestarts": 1,
     }
-
-
-def test_a_job_that_may_go_on_with_fewer_slices(fleet: Fleet) -> None:
-    """It waits for the machine of a lost pod for shrinkAfterSeconds, as it does without restarts in place."""
-    for name in "ab":
-        fleet.add_pool(name)
-    elastic = {"slices": 2, "minSlices": 1, "checkpointDir": "gs://bucket/llama"}
-    first = fleet.train(**elastic)
-    fleet.wait_phase("llama", "Running")
-    fleet.lose(first[1, 2])
-    second = fleet.replaced(first, (1, 2))
-    assert counts(fleet.go_on(6, lead=first[0, 0])) == {
-        "restarts.total": 1,
-        "restarts.inPlace": 1,
-        "restarts.disruptions": 1,
-    }
-
-    fleet.patch("llama", shrinkAfterSeconds=5)
-    gone = second[1, 1]["spec"]["nodeName"]
-    nodes.delete_node(fleet.api, gone)
-    for pod in second.values():  # else the leader of what is left may be put into the pool that is not whole
-        node = pod["spec"]["nodeName"]
-        if node != gone and node.rsplit("-", 1)[0] == gone.rsplit("-", 1)[0]:
-            fleet.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
-    fleet.lose(second[1, 1])
-    status = fleet.wait("llama", "one slice", lambda s: s.get("slices.current") == 1)
-    assert status["incarnation"] == 2
-    fleet.run_all(HOSTS, other_than=list(second.values()))
-    status = fleet.wait_phase("llama", "Running")
-    assert counts(status) == {"restarts.total": 2, "restarts.inPlace": 1, "restarts.disruptions": 2}

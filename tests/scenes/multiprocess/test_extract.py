@@ -230,23 +230,6 @@ def test_worker_reads_the_bytes_of_its_units(bucket, directory, tmp_path):
         assert units[worker] * group <= read <= allowed, f"worker {worker}"
 
 
-def test_sixty_four_workers_make_one_listing(bucket, directory):
-    proxy = StorageProxy(bucket, 1)
-    try:
-        told = subprocess.run(
-            [sys.executable, "-m", "tests.multiprocess.many_starters", directory, "64"],
-            env={**os.environ, **proxy.environment(0), "PYTHONPATH": str(REPOSITORY)},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-    finally:
-        proxy.close()
-    assert json.loads(told.stdout) == {"corpus": 1, "boards": 1}
-    # One listing is one request for each folder: what is done, what is claimed, what has failed.
-    assert sum(request.method == "GET" and not request.name for request in proxy.requests) == 3
-
-
 @pytest.mark.parametrize("cause", ["a full scratch disk", "another corpus", "another task"])
 def test_refusal_is_one_line_and_loses_nothing(corpus, undisturbed, undisturbed_folder, tmp_path, cause):
     out = tmp_path / "out"
@@ -280,24 +263,6 @@ def _contents(out):
         for file in sorted(out.rglob("*"))
         if file.is_file() and file.relative_to(out).parts[0] in kept
     }
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
-def test_scratch_disk_that_fills_up_is_one_line(corpus, tmp_path):
-    """A file system of 128 KiB, and units whose files need twice as much."""
-    small = tmp_path / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(small)], check=True)
-    try:
-        more = {"unitRows": ROWS, "compression": "none", "scratch": str(small), "scratchBytes": 1 << 16}
-        with Fleet(tmp_path / "logs", str(tmp_path / "out"), _config(corpus, **more)) as fleet:
-            process = fleet.start(0)
-            process.wait(PATIENCE_SECONDS)
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
-    told = process.log_file.with_suffix(".termination").read_text().splitlines()
-    assert sum(f"spec.trainer.extract.scratch: {small} is full" in line for line in told) == 1, told
-    assert not list((tmp_path / "out" / "done").glob("*.json"))
 
 
 def test_result_equals_transformers(tmp_path):

@@ -24,6 +24,14 @@ from tpujob_trainer.values import errors
 pytestmark = attempts.LATE_FAILURES
 
 
+def noise_of(columns):
+    """Arrays that no codec makes smaller."""
+    return {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, columns)), jnp.float32)}
+
+
+NOISE = noise_of(100)
+
+
 class FullDisk:
     """Files of this process may not grow beyond a size: writing fails as on a full disk, for the superuser too."""
 
@@ -33,24 +41,6 @@ class FullDisk:
 
     def __exit__(self, *_):
         resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
-
-
-def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
-    told = Told()
-    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
-    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
-    checkpoints.save(1, noise)
-    assert checkpoints.finish(LIMIT_SECONDS)
-    with FullDisk():
-        checkpoints.save(2, noise)
-        assert not checkpoints.finish(LIMIT_SECONDS)
-    assert "The checkpoint of step 2 failed" in caplog.text
-    assert checkpoints.committed_step == 1
-    assert checkpoints.save(3, noise)
-    assert checkpoints.finish(LIMIT_SECONDS)
-    assert told.lines == [("saved", 1), ("committed", 1), ("saved", 2), ("failed", 2), ("saved", 3), ("committed", 3)]
-    checkpoints.close()
-    assert layout.committed(tmp_path) == [3, 1]
 
 
 @pytest.fixture
@@ -69,7 +59,7 @@ def test_full_disk_keeps_the_last_commit_and_none_of_the_remains(small_disk, run
     heard = []
     listener = Listener(failed=lambda step, why: heard.append((step, why)))
     checkpoints = Checkpoints(str(small_disk), Settings(retention=Retention(last=5)), runtime, listener=listener)
-    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 800)), jnp.float32)}
+    noise = noise_of(800)
     for step in (1, 2):
         checkpoints.save(step, noise)
         assert checkpoints.finish(LIMIT_SECONDS)
@@ -97,7 +87,7 @@ def test_attempt_without_room_for_a_checkpoint_ends_before_it_works(small_disk, 
 
     begin()
     checkpoints = Checkpoints(str(small_disk), Settings(retention=Retention(last=5)), runtime)
-    checkpoints.save(1, {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 800)), jnp.float32)})
+    checkpoints.save(1, noise_of(800))
     assert checkpoints.finish(LIMIT_SECONDS)
     checkpoints.close()
     remains = small_disk / "trash" / "2-0badcafe"
@@ -120,7 +110,7 @@ def test_attempt_without_room_for_a_checkpoint_ends_before_it_works(small_disk, 
     begin()
 
 
-def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_old(tmp_path, runtime):
+def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_old(tmp_path, runtime, caplog):
     heard = []
 
     def opened(fail_after_seconds):
@@ -132,23 +122,23 @@ def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_
         )
 
     checkpoints = opened(3600)
-    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     begun = time.time()
     with FullDisk():
         for step in (1, 2):
-            checkpoints.save(step, noise)
+            checkpoints.save(step, NOISE)
             assert not checkpoints.finish(LIMIT_SECONDS)
         since = checkpoints.failing_since
         assert since is not None
         assert begun - 1 <= since <= time.time()
         strict = opened(0)
-        strict.save(3, noise)
+        strict.save(3, NOISE)
         with pytest.raises(
             errors.TrainerError, match=r"spec.checkpointDir: saves to .* nothing was committed for \d+ s"
         ):
             strict.finish(LIMIT_SECONDS)
     assert heard == [1, 2, 3]
-    assert checkpoints.save(4, noise)
+    assert "The checkpoint of step 2 failed" in caplog.text
+    assert checkpoints.save(4, NOISE)
     assert checkpoints.finish(LIMIT_SECONDS)
     assert checkpoints.failing_since is None
     checkpoints.close()
@@ -157,7 +147,6 @@ def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_
 def test_last_save_is_tried_again_until_it_is_committed(tmp_path, runtime):
     told = Told()
     checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
-    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     disk = FullDisk()
     disk.__enter__()
 
@@ -165,8 +154,8 @@ def test_last_save_is_tried_again_until_it_is_committed(tmp_path, runtime):
         if ("failed", 7) in told.lines:
             disk.__exit__()
 
-    checkpoints.save(7, noise)
-    assert checkpoints.commit(7, noise, tick=make_room)
+    checkpoints.save(7, NOISE)
+    assert checkpoints.commit(7, NOISE, tick=make_room)
     assert told.lines[:2] == [("saved", 7), ("failed", 7)]
     assert told.lines[-2:] == [("saved", 7), ("committed", 7)]
     checkpoints.close()
@@ -177,21 +166,19 @@ def test_last_save_is_tried_again_until_saves_have_failed_for_too_long(tmp_path,
     told = Told()
     settings = Settings(retention=Retention(last=3), fail_after_seconds=1)
     checkpoints = Checkpoints(str(tmp_path), settings, runtime, listener=told)
-    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     with FullDisk():
-        checkpoints.save(7, noise)
+        checkpoints.save(7, NOISE)
         with pytest.raises(errors.TrainerError, match=r"saves to .* fail, and nothing was committed for \d+ s"):
-            checkpoints.commit(7, noise)
+            checkpoints.commit(7, NOISE)
     assert told.lines.count(("failed", 7)) >= 2
 
 
 def test_last_save_is_not_tried_again_without_the_time_for_it(tmp_path, runtime):
     checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
-    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     left = iter([30.0] * 3)
     with FullDisk():
-        checkpoints.save(7, noise)
-        assert not checkpoints.commit(7, noise, seconds_left=lambda: next(left, 0.0))
+        checkpoints.save(7, NOISE)
+        assert not checkpoints.commit(7, NOISE, seconds_left=lambda: next(left, 0.0))
     assert layout.committed(tmp_path) == []
 
 

@@ -100,14 +100,6 @@ def resumed_twice(manifest, plan, steps, length):
     return batches
 
 
-@pytest.mark.parametrize("lanes", [8, 2, 1])
-def test_two_interruptions_change_nothing(data, lanes):
-    manifest, _ = data
-    plan = LanePlan(manifest.num_units, 8, lanes, seed=5)
-
-    assert raw(resumed_twice(manifest, plan, (5, 7, 6), 33)) == raw(take(manifest, plan, 18, length=33))
-
-
 @settings(max_examples=25)
 @given(
     layout=LAYOUTS,

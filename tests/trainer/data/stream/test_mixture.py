@@ -99,16 +99,6 @@ def test_row_has_tokens_of_its_source_alone(three):
             assert all(re.fullmatch(marks[int(source)], piece) for piece in inner)
 
 
-@pytest.mark.parametrize("lanes", [8, 2, 1])
-@pytest.mark.parametrize("processes", [2, 4, 8])
-def test_batches_do_not_depend_on_processes(tmp_path, lanes, processes):
-    manifest, plan = mixture(tmp_path, [5, 2, 1], lanes=lanes)
-
-    assert raw(take_in_parts(manifest, plan, 10, processes=processes, length=33)) == raw(
-        take(manifest, plan, 10, length=33)
-    )
-
-
 @settings(max_examples=8)
 @given(
     weights=st.lists(st.sampled_from([0.1, 1, 2, 7]), min_size=2, max_size=4),
