@@ -18,7 +18,7 @@ from tpujob_trainer.model.custom_model import CustomModel, custom_shape
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train.evaluation import make_evaluation_step
-from tpujob_trainer.train.step import init_state, make_train_step
+from tpujob_trainer.train.step import abstract_state, init_state, make_train_step
 from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -296,7 +296,7 @@ def test_logits_of_another_shape_are_refused() -> None:
     model = own_model("Narrow", MeshShape())
     step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1.0)
     with pytest.raises(ConfigurationError, match=r"gives \[16, 6, 127\] for tokens \[16, 6\]; it must give logits"):
-        step(init_state(model, SGD, 0), make_batch())
+        jax.eval_shape(step, abstract_state(model, SGD), make_batch())
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.trainer.train.test_parity import LOSSES, SHAPE, TOLERANCE, losses
-from tpujob_trainer.model import decoder, partitioning
+from tpujob_trainer.model import partitioning
 from tpujob_trainer.model.axes import WEIGHT_AXES
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.model.partitioning import gather
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -37,9 +35,3 @@ def test_gradient_scattered_side_by_side_is_the_sum(at: int, side_by_side: None)
     rows = NamedSharding(mesh, partitioning.ROWS)
     gradient = jax.jit(jax.grad(total), in_shardings=(place, rows), out_shardings=place)(weight, x)
     np.testing.assert_allclose(gradient, 2 * weight * jnp.sum(x, axis=0), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("mesh", [MeshShape(fsdp=4), MeshShape(slice=2, fsdp=4)], ids=["one slice", "two slices"])
-def test_losses_are_the_same_side_by_side(mesh: MeshShape, side_by_side: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "GATHERED_AT_ONCE_BYTES", 0)
-    np.testing.assert_allclose(losses(SHAPE, mesh), LOSSES, atol=TOLERANCE, rtol=0)

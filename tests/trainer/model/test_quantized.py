@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tests.trainer.train.test_parity import LOSSES, SHAPE, TOLERANCE, batch, losses
+from tests.trainer.train.test_parity import LOSSES, SHAPE, TOLERANCE, batch, begun, losses
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.chips import BY_KIND, CHIPS
 from tpujob_trainer.model.config import ModelConfig
@@ -99,7 +99,7 @@ def test_fifty_steps_learn_as_without(kind: Quantization, mesh: MeshShape) -> No
 )
 def test_product_with_a_matrix_that_travels_has_the_same_bits(mesh: MeshShape, makes_rings: bool) -> None:
     """Largest values, quotients and sums of integers are exact, whichever device has which part; see `_product`."""
-    devices = built(mesh)
+    devices, alone = built(mesh), built(MeshShape())
     narrow, places = narrow_over(devices, makes_rings=makes_rings), Model(SHAPE, devices).shardings["layers"]
     rng = np.random.default_rng(0)
     for module, name, equation in EQUATIONS:
@@ -109,7 +109,7 @@ def test_product_with_a_matrix_that_travels_has_the_same_bits(mesh: MeshShape, m
         ]
         kept = NamedSharding(devices, PartitionSpec(*places[module][name].spec[1:]))
         travels = with_gradients(functools.partial(narrow, equation), arrays, kept)
-        whole = with_gradients(functools.partial(product, equation), arrays, NamedSharding(devices, REPLICATED))
+        whole = with_gradients(functools.partial(product, equation), arrays, NamedSharding(alone, REPLICATED))
         for mine, other in zip(travels[:2], whole[:2], strict=True):
             np.testing.assert_array_equal(mine, other, err_msg=equation)
         # A sum of floating-point numbers over the tokens of all devices.
@@ -155,7 +155,7 @@ def gradients(shape: ModelShape, mesh: MeshShape) -> Any:
     def total(weights: Any) -> jax.Array:
         return jnp.sum(jnp.sin(model.hidden(weights, given.inputs, given.positions, given.segment_ids)[0]))
 
-    weights = jax.jit(lambda: model.init(0), out_shardings=model.shardings)()
+    weights = jax.device_put(begun(SHAPE).weights, model.shardings)
     return jax.tree.map(np.asarray, jax.jit(jax.grad(total))(weights))
 
 

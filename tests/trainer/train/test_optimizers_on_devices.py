@@ -1,6 +1,7 @@
 """Every optimizer takes the same steps whatever the number of devices: it sees whole weights."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -8,14 +9,22 @@ import pytest
 
 from tests.trainer.train.test_step import SHAPE, make_batch
 from tpujob_trainer.config.schema import OptimizerConfig
-from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.optimizer import averaged_weights, make_optimizer, make_schedule
-from tpujob_trainer.train.step import abstract_state, init_state, make_train_step
+from tpujob_trainer.train.step import abstract_state, make_train_step, state_from
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 STEPS = 4
+
+
+@functools.cache
+def drawn(shape: ModelShape) -> Weights:
+    """The first weights, which do not depend on the mesh: see `test_step.py`."""
+    model = Model(shape, build_mesh(slices=1, devices=jax.devices()[:1]))
+    return jax.tree.map(np.asarray, jax.jit(lambda: model.init(0))())
 
 
 def steps(devices: int, config: OptimizerConfig, shape=SHAPE):
@@ -23,7 +32,7 @@ def steps(devices: int, config: OptimizerConfig, shape=SHAPE):
     model = Model(shape, build_mesh(slices=1, devices=jax.devices()[:devices]))
     schedule = make_schedule(config, steps=STEPS)
     optimizer = make_optimizer(config, schedule)
-    state = init_state(model, optimizer, 0)
+    state = state_from(model, optimizer, jax.device_put(drawn(shape), model.shardings))
     step = make_train_step(model, optimizer, schedule, clip_norm=1.0)
     weights, losses = [jax.tree.map(np.array, state.weights)], []
     for _ in range(STEPS):

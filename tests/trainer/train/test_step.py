@@ -55,7 +55,13 @@ def plain(tie_embeddings: bool) -> tuple[Any, Any, Any]:
     ("devices", "slices", "accumulation", "changes"),
     [
         pytest.param(2, 1, 1, {}, id="fsdp 2"),
-        pytest.param(8, 2, 1, {"remat": "full", "line": 2}, id="2 slices, remat, scattered side by side"),
+        pytest.param(
+            8,
+            2,
+            1,
+            {"remat": "full", "line": 2, "at_once_bytes": 0},
+            id="2 slices, remat, layer by layer, scattered side by side",
+        ),
         pytest.param(
             4,
             1,

@@ -20,7 +20,7 @@ from tpujob_trainer.model.mesh.cost import MeshShape
 from tpujob_trainer.train import token_loss
 from tpujob_trainer.train.evaluation import make_evaluation_step
 from tpujob_trainer.train.optimizer import make_optimizer
-from tpujob_trainer.train.step import init_state, make_train_step
+from tpujob_trainer.train.step import abstract_state, init_state, make_train_step
 from tpujob_trainer.values.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -73,14 +73,14 @@ def test_metric_that_cannot_be_called_so_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"evaluation\.metrics\[1\]\.name: theirs:broken failed: TypeError: .* positional"
     ):
-        step(init_state(model, SGD, 0).weights, make_batch())
+        jax.eval_shape(step, model.abstract_weights, make_batch())
 
 
 def test_loss_of_another_shape_is_refused() -> None:
     model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
     step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1.0, loss="theirs:whole")
     with pytest.raises(ConfigurationError, match=r"trainer.loss: theirs:whole gives \[\] for .* a number for each"):
-        step(init_state(model, SGD, 0), make_batch())
+        jax.eval_shape(step, abstract_state(model, SGD), make_batch())
 
 
 def test_own_optimizer_gets_schedule_and_arguments() -> None:
