@@ -1,7 +1,6 @@
 """A run that is killed, goes on, is stopped, goes on: it trains as if nothing had happened."""
 
 import json
-import re
 import signal
 import time
 
@@ -34,9 +33,6 @@ class Scenario(attempts.Scenario):
         self.resumed: dict = {}
         self.codes_after_stop: list[int] = []
         self.resumed_again: dict = {}
-        self.intruder = processes.Run([])
-        self.codes_of_intruder: list[int] = []
-        self.phase_beside_intruder = ""
         self.codes_after_eviction: list[int] = []
 
 
@@ -60,18 +56,7 @@ def scenario(tmp_path_factory, trainer_block):
         scenario.codes_after_stop = run.wait()
     with scenario.attempt() as run:
         scenario.resumed_again = run.wait_for_report("a restore", lambda report: report["restored_from"] is not None)
-        first = run.wait_for_report("some steps", trained(scenario.resumed_again["restored_from"] + 3))
-        scenario.intruder = processes.start(
-            scenario.folder / "intruder",
-            processes=PROCESSES,
-            devices=1,
-            config=scenario.config,
-            checkpoint_dir=scenario.checkpoints,
-        )
-        with scenario.intruder:
-            scenario.codes_of_intruder = scenario.intruder.wait()
-        later = run.wait_for_report("more steps", trained(first["step"] + 1))
-        scenario.phase_beside_intruder = later["phase"]
+        run.wait_for_report("some steps", trained(scenario.resumed_again["restored_from"] + 3))
         for member in run.members:
             processes.kill(member, signal.SIGTERM)
         scenario.codes_after_eviction = run.wait()
@@ -136,14 +121,6 @@ def test_stopped_run_goes_on_at_that_step(scenario):
 def test_eviction_of_all_is_one_stop(scenario):
     assert scenario.codes_after_eviction == [75] * PROCESSES, scenario.attempts[2].explain()
     assert scenario.ending(2)["committed_step"] == max(scenario.attempts[2][0].losses)
-
-
-def test_second_run_in_the_directory_is_refused(scenario):
-    assert scenario.codes_of_intruder == [78] * PROCESSES, scenario.intruder.explain()
-    for member in scenario.intruder.members:
-        assert f"another run is writing to {scenario.checkpoints}" in member.termination_message
-        assert re.search(r"pid \d+ on host", member.termination_message)
-    assert scenario.phase_beside_intruder == "training"
 
 
 def test_losses_equal_an_undisturbed_run(scenario):

@@ -66,13 +66,6 @@ def test_json_has_the_same_facts_and_every_effective_value_if_asked(tmp_path: Pa
     assert "emaDecay" not in values["trainer"]["optimizer"]
 
 
-def test_mesh_that_waits_less_is_chosen_and_says_what_it_saves(tmp_path: Path) -> None:
-    trainer = {**LLAMA, "model": {"preset": "llama3-70b"}, "batchSize": 128}
-    code, text = check(tmp_path, accelerator="v5p-256", trainer=trainer, checkpointDir="gs://bucket/c")
-    assert code == 0, text
-    assert "mesh: fsdp 64, tensor 2: a step waits for about 310 GB, 408 with fsdp 128" in text
-
-
 def test_the_sums_of_maxtext_are_of_its_arguments(tmp_path: Path) -> None:
     words = ["maxtext-train", "model_name=llama3.1-8b", "dataset_type=grain", "steps=500", "per_device_batch_size=2"]
     words.append("tokenizer_path=tokenizer_llama3.tiktoken")

@@ -5,10 +5,10 @@ import signal
 
 import numpy as np
 import pytest
+import tensorstore
 
 from tests.harness import processes
 from tests.multiprocess.attempts import ENDLESS, committed
-from tests.multiprocess.test_same_batches import data_state
 from tpujob_trainer import data
 
 pytestmark = [pytest.mark.processes]
@@ -67,6 +67,13 @@ class Incarnations:
         for index in which:
             processes.kill(run[index], number)
         self.codes.append(run.wait(limit_seconds=LIMIT_SECONDS))
+
+
+def data_state(checkpoints, step):
+    """The data position in a checkpoint, read without Orbax."""
+    state = checkpoints / "steps" / str(step) / "state"
+    spec = {"driver": "zarr", "kvstore": {"driver": "ocdbt", "base": f"file://{state}/", "path": "data/"}}
+    return np.asarray(tensorstore.open(spec).result().read().result())
 
 
 @pytest.fixture(scope="module")

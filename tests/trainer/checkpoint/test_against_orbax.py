@@ -2,14 +2,11 @@
 
 import dataclasses
 import datetime
-from pathlib import Path
 
-import orbax.checkpoint as ocp
 from hypothesis import given
 from hypothesis import strategies as st
 from orbax.checkpoint import checkpoint_managers as orbax
 
-from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.retention import Retention
 
 LOSS = "loss"
@@ -55,18 +52,3 @@ def test_retention_is_that_of_orbax(
 ) -> None:
     rule = Retention(last=last, every_steps=every_steps, best=best, best_metric=LOSS)
     assert rule.surplus(steps) == by_orbax(rule, steps)
-
-
-def test_orbax_keeps_few_checkpoints_that_were_never_measured() -> None:
-    rule = Retention(last=1, best=2, best_metric=LOSS)
-    assert rule.surplus({1: {}, 2: {}}) == [1]
-    assert by_orbax(rule, {1: {}, 2: {}}) == []
-
-
-def test_orbax_counts_a_folder_without_its_marker(tmp_path: Path) -> None:
-    """On a file system it takes the name of a folder for a commit: a copy that was interrupted would be restored."""
-    (tmp_path / layout.STEPS / "7" / layout.STATE).mkdir(parents=True)
-    with ocp.CheckpointManager(tmp_path / layout.STEPS) as manager:
-        assert manager.all_steps() == [7]
-    assert layout.committed(tmp_path) == []
-    assert layout.leftovers(tmp_path) == [7]

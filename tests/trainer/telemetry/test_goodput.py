@@ -74,17 +74,6 @@ def test_the_account_goes_on_over_attempts(tmp_path: Path):
     assert json.loads(exit_callback)["attempts"] == 1
 
 
-def test_an_older_checkpoint_loses_more(tmp_path: Path):
-    Goodput(
-        str(tmp_path), report(step=10, committed_step=10, attempt_steps=10), keeps_file=True, clock=lambda: 1.0
-    ).close()
-    again = report(step=4, restored_from=4)
-    goodput = Goodput(str(tmp_path), again, keeps_file=True, clock=lambda: 1.0)
-    goodput.restored(4)
-    goodput.close()
-    assert again.snapshot()["goodput"]["lost_steps"] == 6.0
-
-
 @pytest.mark.parametrize("content", ["{", "[" * 9000, '{"seconds": 1}', '{"seconds": [1]}'], ids=len)
 def test_a_broken_file_starts_a_new_account(tmp_path: Path, caplog, content: str):
     (tmp_path / FILE).write_text(content)

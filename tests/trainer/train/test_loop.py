@@ -341,13 +341,6 @@ def test_a_save_asked_for_by_the_clock_is_not_lost_to_a_hook(tmp_path: Path) -> 
     assert not any(save for _, save in run.hooks[0].came)  # type: ignore[attr-defined]
 
 
-def test_without_a_directory_nothing_is_saved(tmp_path: Path) -> None:
-    run = Run(tmp_path / "none")
-    run.saver = None  # type: ignore[assignment]
-    assert run.train(2, Batches()).has_finished
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.parametrize("every_steps", [None, 5], ids=["no saves", "a save before the last"])
 def test_run_ends_with_its_data(tmp_path, every_steps):
     run, plain = Run(tmp_path / "run", every_steps=every_steps), Run(tmp_path / "plain")

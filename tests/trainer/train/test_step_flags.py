@@ -36,7 +36,3 @@ from tpujob_trainer.train.save_policy import StepFlags, unpack
 )
 def test_the_greatest_of_all_is_the_answer(said: list[StepFlags], agreed: StepFlags) -> None:
     assert unpack(np.max([one.pack() for one in said], axis=0)) == agreed
-
-
-def test_flags_say_nothing_by_default() -> None:
-    assert StepFlags().pack().tolist() == [0, 0, 0, 0, 2]

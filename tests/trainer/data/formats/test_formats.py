@@ -2,7 +2,6 @@
 
 import base64
 import bz2
-import dataclasses
 import gzip
 import json
 import lzma
@@ -10,7 +9,6 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,7 +27,7 @@ from tests.trainer.data.data_files import (
     write_text,
     write_tfrecords,
 )
-from tests.trainer.data.parquet_files import raw, take
+from tests.trainer.data.parquet_files import take
 from tpujob_trainer.data import DataChangedError, DataConfig, LanePlan, Manifest, make_manifest
 from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.webdataset import UNTAKEN
@@ -74,19 +72,6 @@ def test_rows_of_any_length_are_in_one_unit(texts, name, unit_bytes):
         WRITERS[name](Path(folder) / name, texts)
 
         assert rows_of(make_manifest(DataConfig(path=folder, unit_bytes=unit_bytes))) == texts
-
-
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "a.parquet"])
-def test_batches_are_those_of_any_process(tmp_path, name):
-    for part in range(8):
-        WRITERS[name](tmp_path / name.replace("a", f"part{part}", 1), TEXTS[part::8])
-    manifest = make_manifest(DataConfig(path=str(tmp_path)), batch_size=4)
-    plan = LanePlan(manifest.num_units, 4, 4, seed=3)
-
-    whole = take(manifest, plan, 9, length=64)
-    resumed = take(manifest, plan, 3, length=64, state=whole[5].state, rows=[1, 2])
-
-    assert [batch.inputs.tolist() for batch in resumed] == [batch.inputs[[1, 2]].tolist() for batch in whole[6:]]
 
 
 def test_storage_makes_no_difference(tmp_path):
@@ -167,10 +152,6 @@ def test_transposed_array_record_is_refused(tmp_path):
         rows_of(make_manifest(DataConfig(path=str(tmp_path))))
 
 
-def test_checksum_is_the_standard_one():
-    assert google_crc32c.value(b"123456789") == 0xE3069283
-
-
 @pytest.mark.parametrize("at", [0, 3, 9, 14, 40])
 @pytest.mark.parametrize("unit_bytes", [1 << 20, 64])
 def test_damaged_record_is_named_in_any_unit(tmp_path, monkeypatch, at, unit_bytes):
@@ -196,14 +177,6 @@ def test_samples_of_tars_are_read_without_running_anything(tmp_path):
         add_member(tar, "x/four.jpg", b"\xff\xd8")
 
     assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["first", "second", "third", "fourth", None]
-
-
-def test_field_of_a_tar_by_its_extension(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        add_member(tar, "one.caption.txt", b"a cat")
-        add_member(tar, "one.txt", b"other")
-
-    assert rows_of(make_manifest(DataConfig(path=str(tmp_path), text_column="caption.txt"))) == ["a cat"]
 
 
 @pytest.mark.parametrize(
@@ -320,17 +293,6 @@ def test_empty_files_are_nothing(tmp_path):
     write_jsonl(tmp_path / "b.jsonl", ["only"])
 
     assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["only"]
-
-
-def test_more_lanes_than_rows_still_begin(tmp_path):
-    write_jsonl(tmp_path / "a.jsonl", ["x" * 4000, "y" * 4000])
-    manifest = make_manifest(DataConfig(path=str(tmp_path)), batch_size=4)
-    plan = LanePlan(manifest.num_units, 4, 4, 0)
-
-    first, again = (take(manifest, plan, 6, length=64) for _ in range(2))
-
-    assert raw(first) == raw(again)
-    assert dataclasses.asdict(plan)["lanes"] == 4
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.tfrecord-00000-of-00001", "a.array_record"])

@@ -224,15 +224,3 @@ def test_hosts_keep_to_what_the_storage_asks_for(tmp_path):
         (told,) = meter.told
         # What was let go just before is counted a moment later; the clock is read a moment after the waiting began.
         assert [sent - told for sent in meter.sent if RETRY_AFTER / 2 < sent - told < RETRY_AFTER - 0.05] == []
-
-
-def test_storage_that_stays_away_is_given_up(tmp_path):
-    (tmp_path / "file").write_bytes(b"content")
-    meter = ReadMeter()
-    with StubHub(tmp_path, lambda *_: Fault("status", 503)) as hub:
-        filesystem, _ = fsspec.core.url_to_fs(hub.url)
-        file = RemoteFile(filesystem, f"{hub.url}/file", 7, retrying=quick(meter, limit_seconds=0.3), meter=meter)
-        with pytest.raises(TrainerError, match=r"/file could not be read \(unavailable for \d s, \d+ (try|tries)\)"):
-            file.read()
-
-    assert meter.slow_message() is None

@@ -258,16 +258,6 @@ def test_ids_are_taken_as_they_are(tmp_path, kind):
     assert batches[0].segment_ids.max() == 3
 
 
-def test_rows_without_usable_ids_are_skipped():
-    column = pa.chunked_array([pa.array([[1, 2], [1, None], [], None, [9], [-1], [0]])])
-    made = columns.tokens(column, np.arange(7), vocab_size=9)
-    assert {cause: np.flatnonzero(rows).tolist() for cause, rows in made.skipped.items()} == {
-        "null": [3],
-        "empty": [2],
-        "id outside of the vocabulary": [1, 4, 5],
-    }
-
-
 def test_ids_of_the_wrong_type_are_told(tmp_path):
     pq.write_table(pa.table({"ids": [0.5], "good": [[1]]}), tmp_path / "a.parquet")
 
