@@ -40,10 +40,12 @@ def damage(checkpoints, step):
         file.write_bytes(b"")
 
 
-def test_any_number_of_processes_restores_any_other(start):
+def test_any_number_of_processes_restores_any_other(start, tmp_path):
     for count, devices, steps in ((2, 2, 4), (4, 1, 6), (1, 4, 8)):
         run = start(count, devices, steps)
         assert finish(run) == [0] * count, run.explain()
+        parts = (tmp_path / "checkpoints" / "steps" / str(steps) / "state").glob("ocdbt.process_*")
+        assert {path.name for path in parts} == {f"ocdbt.process_{index}" for index in range(count)}
         if steps > 4:
             assert all(f"restored={steps - 2} value={steps - 2}.0" in member.log for member in run.members)
 

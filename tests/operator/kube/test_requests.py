@@ -46,6 +46,9 @@ def test_every_body_that_json_knows_is_sent(body: dict[str, object]) -> None:
     [
         (403, b'{"kind": "Status", "code": 403, "reason": "Forbidden"}', errors.Forbidden),
         (410, b'{"code": 0}', errors.Gone),
+        (401, b'{"kind": "Status", "code": 401}', errors.Unavailable),
+        (429, b'{"kind": "Status", "code": 429}', errors.Unavailable),
+        (500, b'{"kind": "Status", "code": 500}', errors.Unavailable),
         (403, b'{"code": "denied", "message": "by the gateway"}', errors.Forbidden),
         (503, b'"no healthy upstream"', errors.Unavailable),
         (503, b"null", errors.Unavailable),
@@ -62,6 +65,7 @@ def test_an_answer_that_is_not_the_api_servers_is_an_error_of_ours(
         _decoded("get jobsets team/llama", status, data)
     assert type(raised.value) is kind
     assert raised.value.status == status
+    assert str(raised.value).startswith(f"get jobsets team/llama: {status}: ")
 
 
 @pytest.mark.parametrize("sizes", [[3_000_000] * 5, [10] * 900, [10] * 400 + [1_500_000] * 30 + [10] * 400])

@@ -14,7 +14,6 @@ from kubernetes.aio.config import load_kube_config
 
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess
-from tests.scenes.control_plane.proxy import Proxy
 from tools.localcluster import pods
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
@@ -22,7 +21,7 @@ from tpujob_operator.base.settings import Settings
 from tpujob_operator.controller.apply import act
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.kube import client, errors
+from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import JOBS, JOBSETS, PODS, Storage, Target
 from tpujob_operator.kube.requests import Requests
 from tpujob_operator.observe.cache import Cache
@@ -106,14 +105,6 @@ async def test_second_create_finds_the_name_taken(store: Storage, gatherer: Gath
     assert found["metadata"]["uid"] == created["metadata"]["uid"]
 
 
-async def test_stale_status_is_refused(store: Storage, jobs: Jobs) -> None:
-    job = jobs.create("llama")
-    jobs.patch("llama", suspend=True)
-    with pytest.raises(errors.Conflict):
-        await store.patch(JOBS, Target.unchanged(job), QUEUED, subresource="status")
-    assert "status" not in jobs.get("llama")
-
-
 async def test_status_of_an_earlier_job_of_the_name_is_refused(store: Storage, jobs: Jobs) -> None:
     earlier = jobs.create("llama")
     jobs.api.delete(f"{jobs.path}/llama")
@@ -135,40 +126,6 @@ async def test_stale_or_foreign_jobset_is_left_alone(store: Storage, gatherer: G
     await store.delete(JOBSETS, Target.same(resumed))
     wait_for("the JobSet to go", lambda: jobs.jobset("llama") is None)
     await store.delete(JOBSETS, Target.same(resumed))
-
-
-async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"job-{index}" for index in range(5)]
-    for name in names:
-        jobs.create(name, suspend=True)
-    monkeypatch.setattr(client, "PAGE", 2)
-    found = await store.list(JOBS, jobs.namespace)
-    assert sorted(job["metadata"]["name"] for job in found) == names
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (401, errors.Unavailable),
-        (403, errors.Forbidden),
-        (404, None),
-        (429, errors.Unavailable),
-        (500, errors.Unavailable),
-        (503, errors.Unavailable),
-    ],
-)
-async def test_answer_has_its_class(
-    installed: ControlPlane, operator_directory: Path, status: int, error: type[Exception] | None
-) -> None:
-    with Proxy(installed).serving() as proxy:
-        proxy.refuse = status
-        kubeconfig = OperatorProcess(installed, operator_directory, url=proxy.url).kubeconfig
-        async with await connect(kubeconfig) as store:
-            if error is None:
-                assert await store.get(JOBS, "default", "llama") is None
-            else:
-                with pytest.raises(error, match=f"get tputrainingjobs default/llama: {status}: by the test"):
-                    await store.get(JOBS, "default", "llama")
 
 
 async def test_silence_is_unavailable(installed: ControlPlane, operator_directory: Path) -> None:

@@ -106,13 +106,6 @@ def test_workers_share_the_units(engine, tmp_path):
     assert len(list((tmp_path / "out" / "out").iterdir())) == UNITS
 
 
-def test_second_run_has_nothing_to_do(engine):
-    engine("a").run(Numbers())
-    work = Numbers()
-    assert engine("b").run(work)
-    assert work.reads == []
-
-
 def test_result_that_is_gone_is_made_again_though_the_index_has_it(engine, tmp_path, caplog):
     """The index of the run before says that every unit is done."""
     engine("a").run(Numbers())
