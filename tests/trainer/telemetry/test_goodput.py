@@ -26,10 +26,12 @@ REPORT: dict[str, Any] = {
         pytest.param({"committed_step": 30}, True, 40.0, 0.0, id="all committed"),
         pytest.param({"committed_step": 31}, True, 40.0, 0.0, id="more than was reported"),
         pytest.param({"committed_step": None}, True, 0.0, 40.0, id="no commit"),
+        pytest.param({"committed_step": None, "attempt_steps": 40}, True, 20.0, 20.0, id="no commit after a restore"),
         pytest.param(
             {"committed_step": None, "restored_from": None, "step": 20}, True, 0.0, 40.0, id="from the beginning"
         ),
         pytest.param({"lost_steps": 5}, False, 30.0, 10.0, id="went back"),
+        pytest.param({"lost_steps": 25}, False, 0.0, 40.0, id="went back further than it began"),
         pytest.param({"attempt_steps": 0, "step": 10, "committed_step": 10}, True, 40.0, 0.0, id="no step"),
     ],
 )
