@@ -374,12 +374,13 @@ def test_other_file_is_no_sentencepiece_model(tmp_path):
 
 
 def test_sizes_of_ids_are_their_bytes():
-    made = columns.tokens(pa.array([[1, 2, 3], [], [9], None, [10], [-1], [0]]), np.arange(7)[::-1], vocab_size=10)
+    rows = pa.chunked_array([pa.array([[1, 2, 3], [], [9], None, [10], [-1], [0], [2, None]])])
+    made = columns.tokens(rows, np.arange(8)[::-1], vocab_size=10)
 
-    assert made.sizes.tolist() == [4, 4, 4, 0, 4, 0, 12]
+    assert made.sizes.tolist() == [8, 4, 4, 4, 0, 4, 0, 12]
     reasons = {cause: np.flatnonzero(rows).tolist() for cause, rows in made.skipped.items()}
-    assert reasons == {"null": [3], "empty": [5], "id outside of the vocabulary": [1, 2]}
-    assert made.take(np.array([6])).column.to_pylist() == [[1, 2, 3]]
+    assert reasons == {"null": [4], "empty": [6], "id outside of the vocabulary": [0, 2, 3]}
+    assert made.take(np.array([7])).column.to_pylist() == [[1, 2, 3]]
 
 
 SAID = {
