@@ -136,7 +136,7 @@ MISTAKES: tuple[Mistake, ...] = (
         "tpujob_operator.decide.checks.stall",
         "if progress is None or progress.phase",
         "if progress is not None and progress.phase",
-        (f"{_DECIDE}/test_phases.py::test_silence_is_a_stall_only_after_three_limits",),
+        (f"{_DECIDE}/test_phases.py::test_stall_is_told_from_slowness",),
     ),
     Mistake(
         "a recorded fatal end is forgotten",
