@@ -19,7 +19,6 @@ from tpujob_operator.observe.report import Progress, final_report, progress_from
 from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.observe.untrusted import parse_json
-from tpujob_resource.models.status import Status
 from tpujob_resource.models.times import format_time
 
 KEY = ("team", "llama")
