@@ -7,6 +7,7 @@ lost a part should not look alive.
 
 import asyncio
 import contextlib
+import ctypes
 import functools
 import logging
 import os
@@ -39,6 +40,8 @@ from tpujob_resource.models.settings import InvalidSetting
 logger = logging.getLogger(__name__)
 
 POLLS_AT_ONCE = 32
+_M_MMAP_THRESHOLD = -3
+"""Of malloc.h."""
 
 
 async def run(settings: Settings) -> None:
@@ -110,6 +113,16 @@ def set_up_logging(level: str) -> None:
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
 
 
+def return_freed_memory() -> None:
+    """Has glibc return blocks of 64 KiB and more when they are freed, as it does at first.
+
+    With each such block that is freed it would take larger ones, up to 32 MiB, from its heap. There, the JSON of a job
+    lies between the remains of its decoded form: jobs of 37 KB with 3,000 keys took 280 KB each.
+    """
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 64 << 10)
+
+
 def main() -> None:
     """The command `tpujob-operator`: settings from the environment; exits with 2 if they are invalid."""
     try:
@@ -118,6 +131,7 @@ def main() -> None:
         sys.stderr.write(f"tpujob-operator: {error}\n")
         sys.exit(2)
     set_up_logging(settings.log_level)
+    return_freed_memory()
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(run(settings))

@@ -1,5 +1,7 @@
 """What the cache keeps, whichever way and in whatever order it is told."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -67,3 +69,30 @@ def test_version_in_which_a_number_of_restarts_was_first_seen_stays() -> None:
         return kept.state.restarts_version
 
     assert [seen(5, 1), seen(6, 1), seen(8, 2), seen(9, 2), seen(11, 1, uid="another")] == [0, 0, 8, 8, 0]
+
+
+MANY_JOBS = """
+import orjson
+from tpujob_operator.main import return_freed_memory
+from tpujob_operator.observe.cache import JobCache
+
+def resident():
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+def text(number):
+    metadata = {"name": f"job-{number}", "namespace": "team", "resourceVersion": "5"}
+    arguments = {f"k{key}": key for key in range(3000)}
+    return orjson.dumps({"metadata": metadata, "spec": {"trainer": {"model": {"arguments": arguments}}}})
+
+return_freed_memory()
+cache, before = JobCache(lambda key: None), resident()
+for number in range(400):
+    job = orjson.loads(text(number))
+    cache.changed(job, deleted=False)
+print((resident() - before) / (400 * len(text(0))))
+"""
+
+
+def test_jobs_take_the_memory_of_their_json_and_not_that_of_their_decoded_form() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_JOBS], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 2  # more than 7 where freed memory stays in the heap
