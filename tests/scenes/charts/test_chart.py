@@ -119,7 +119,7 @@ def granted(role) -> set[tuple[str, str, str]]:
     }
 
 
-OF_THE_CLUSTER = ("customresourcedefinitions", "nodes", "clusterqueues", "priorityclasses")
+OF_THE_CLUSTER = ("customresourcedefinitions", "nodes", "clusterqueues", "priorityclasses", "workloadpriorityclasses")
 """Resources that an operator for some namespaces does not read."""
 
 
