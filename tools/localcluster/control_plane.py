@@ -304,6 +304,7 @@ class ControlPlane:
                 "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
                 "audit-policy-file": self.directory / "audit-policy.yaml",
                 "audit-log-path": self.audit_log,
+                "audit-log-maxsize": "100000",  # in MB; after 100 a second file would be begun, and counts with it
                 **self._flags_to_call_extensions(),
                 **(self._flags_to_call_nodes() if self.calls_nodes else {}),
             },
