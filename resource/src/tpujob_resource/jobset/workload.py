@@ -44,14 +44,10 @@ def build_workload(job: TpuTrainingJob, settings: JobSettings, *, priority: int 
         "podSets": [_pod_set(each) for each in jobset["spec"]["replicatedJobs"]],
     }
     if priority is not None:
-        of_queue = queue_priority_class(job.metadata.model_dump())
-        group, kind = (
-            (kubernetes_names.KUEUE_GROUP, "WorkloadPriorityClass")
-            if of_queue
-            else ("scheduling.k8s.io", "PriorityClass")
-        )
-        name = next(iter(of_queue.values()), job.spec.priority_class_name)
-        spec |= {"priorityClassRef": {"group": group, "kind": kind, "name": name}, "priority": priority}
+        reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": job.spec.priority_class_name}
+        for name in queue_priority_class(job.metadata.model_dump()).values():
+            reference = {"group": kubernetes_names.KUEUE_GROUP, "kind": "WorkloadPriorityClass", "name": name}
+        spec |= {"priorityClassRef": reference, "priority": priority}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",

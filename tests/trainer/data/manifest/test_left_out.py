@@ -60,6 +60,15 @@ def test_a_format_that_is_chosen_names_what_it_leaves_out(folder, caplog):
     assert "6 of 8 files are left out: a.txt (not jsonl), b.md (not jsonl), c (not jsonl) and 3 more" in warning
 
 
+def test_texts_that_are_chosen_name_the_data_that_they_leave_out(folder, caplog):
+    (folder / "a.csv").write_text("text\na row\n")
+    for name in ("d.pdf", "e.txt.bak", "f.png"):
+        (folder / name).unlink()
+    paths, (warning,) = read(folder, caplog, format="text")
+    assert paths == ["README", "a.txt", "b.md", "c"]
+    assert warning == f"{folder}: 1 of 5 files are left out: a.csv (not text)"
+
+
 def test_a_pattern_means_what_it_matches(folder, caplog):
     paths, warnings = read(folder / "*.txt", caplog)
     assert (paths, warnings) == (["a.txt"], [])
